@@ -5,15 +5,17 @@
 //! memory is one window for each copy. A segment is read only as far as one state of the catalog knows it, so that a
 //! writer may append meanwhile.
 
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+use crate::devices::device::Mode;
 use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};
-use crate::format::ids::{DeviceNumber, LogOffset};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::index_key::superseded;
 use crate::format::names::segment_path;
 use crate::format::record::Record;
@@ -33,9 +35,11 @@ pub(crate) struct Tally {
     pub(crate) live_bytes: u64,
     /// Bytes read, on all copies.
     pub(crate) read_bytes: u64,
+    /// Whether a copy could not be opened or read somewhere: that is not evidence of what it has.
+    pub(crate) is_unread: bool,
 }
 
-/// A record that the audit met.
+/// A record that the audit met; of one that is damaged, its head.
 #[derive(Debug)]
 pub(crate) struct AuditedRecord<'r> {
     /// Where it begins.
@@ -67,8 +71,9 @@ pub(crate) enum Observation<'r> {
     Header(Option<SegmentHeader>, Vec<DeviceNumber>),
     /// A valid record.
     Record(&'r AuditedRecord<'r>),
-    /// Bytes that are not a record on any copy.
-    Damage(Range<LogOffset>),
+    /// Bytes that are not a record on any copy; with the record of which a copy has the head, but none the content,
+    /// which is empty here.
+    Damage(Range<LogOffset>, Option<&'r AuditedRecord<'r>>),
     /// A commit record that does not end the batch before it.
     Batch(Range<LogOffset>, &'static str),
     /// Everything up to this offset was seen: work can resume here.
@@ -115,10 +120,14 @@ impl Engine {
         }
         while let Some(step) = scan.next(true) {
             let (range, batch_ends) = match step {
-                ScanStep::Damage(range, _) => {
+                ScanStep::Damage(range, head) => {
                     running = None;
                     let range = range.start..range.end.min(row.end());
-                    see(Observation::Damage(range.clone()), pace)?;
+                    let headed = match head.map(|head| Record { head, content: &[] }) {
+                        Some(record) => Some(looked_up(snapshot, has_versions, (row.number, range.start), record)?),
+                        None => None,
+                    };
+                    see(Observation::Damage(range.clone(), headed.as_ref()), pace)?;
                     (range, false)
                 }
                 ScanStep::Commit(committed, record, copies) => {
@@ -133,23 +142,9 @@ impl Engine {
                 ScanStep::Record(at, record, copies) => {
                     let range = at..at + record.record_bytes();
                     let DifferingCopies { without, differ } = copies;
-                    let mut met =
-                        AuditedRecord { at, record, key: Vec::new(), without, differ, live: None, known: None };
+                    let met = looked_up(snapshot, has_versions, (row.number, at), record)?;
+                    let met = AuditedRecord { without, differ, ..met };
                     tally.records += 1;
-                    if record.head.kind.is_used() {
-                        met.key = record.head.key();
-                        met.known = snapshot.look_up(&met.key)?;
-                        let here = Location { segment: row.number, offset: at, record_bytes: record.record_bytes() };
-                        let is_it = |entry: &Entry| entry.location == here && entry.id == record.head.id;
-                        met.live = met.known.filter(is_it);
-                        if met.live.is_none() && has_versions {
-                            let of = superseded(&met.key).map_or_else(|| met.key.clone(), |(of, _)| of);
-                            let version = snapshot.version_behind(&of, record.head.id)?;
-                            if let Some((key, entry)) = version.filter(|(_, entry)| is_it(entry)) {
-                                (met.key, met.known, met.live) = (key, Some(entry), Some(entry));
-                            }
-                        }
-                    }
                     if met.live.is_some() {
                         tally.live_records += 1;
                         tally.live_bytes += record.record_bytes();
@@ -165,6 +160,11 @@ impl Engine {
             }
             pace.spend(bytes)?;
         }
+        let is_unopened = |&device: &DeviceNumber| {
+            let opened = self.devices.segment(device, row.id(), Mode::Read);
+            opened.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+        };
+        tally.is_unread = scan.take_error().is_some() || row.devices.iter().any(is_unopened);
         Ok(tally)
     }
 
@@ -177,6 +177,35 @@ impl Engine {
             self.devices.place(row.devices.first().copied().unwrap_or(DeviceNumber(0)), &segment_path(row.id()));
         Descriptor::decode(record.content, Path::new(&place))
     }
+}
+
+/// A record at a place in the log, with what the index has of it.
+fn looked_up<'r>(
+    snapshot: &Snapshot,
+    has_versions: bool,
+    (segment, offset): (SegmentNumber, LogOffset),
+    record: Record<'r>,
+) -> Result<AuditedRecord<'r>> {
+    let here = Location { segment, offset, record_bytes: record.record_bytes() };
+    let (without, differ) = (Vec::new(), Vec::new());
+    let mut met = AuditedRecord { at: offset, record, key: Vec::new(), without, differ, live: None, known: None };
+    let head = &met.record.head;
+    if !head.kind.is_used() {
+        return Ok(met);
+    }
+    let (key, id) = (head.key(), head.id);
+    let is_it = |entry: &Entry| entry.location == here && entry.id == id;
+    met.known = snapshot.look_up(&key)?;
+    met.live = met.known.filter(is_it);
+    met.key = key;
+    if met.live.is_none() && has_versions {
+        let of = superseded(&met.key).map_or_else(|| met.key.clone(), |(of, _)| of);
+        let version = snapshot.version_behind(&of, id)?;
+        if let Some((key, entry)) = version.filter(|(_, entry)| is_it(entry)) {
+            (met.key, met.known, met.live) = (key, Some(entry), Some(entry));
+        }
+    }
+    Ok(met)
 }
 
 /// Checks that a commit ends the batch before it; returns where the next batch continues.

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::SegmentNumber;
 use crate::format::names::{SEGMENTS, SegmentName};
 use crate::format::release::Released;
-use crate::index::catalog::{Change, SegmentRow, Superseded};
+use crate::index::catalog::SegmentRow;
 use crate::locks::lock;
 
 /// Bytes of one file that are no part of the log.
@@ -136,12 +136,7 @@ impl Engine {
         given_back += emptied.len() as u64;
         // What is missing is forgotten with the change that frees them: until then, an end of this process leaves it
         // to be accepted again, and from then on, their release covers what they skipped.
-        self.adjust(|state| Change {
-            superseded: emptied.into_iter().map(|number| (state.epoch, Superseded::Segment(number))).collect(),
-            notes: [MISSING, MISSING_ON, PINS_DOUBTED].map(|name| (name.to_owned(), Vec::new())).into(),
-            durable: true,
-            ..Change::default()
-        })?;
+        self.supersede(emptied, &[MISSING, MISSING_ON, PINS_DOUBTED])?;
         if !strays.is_empty() {
             self.sync_all()?;
             let _sync = lock(&self.sync);

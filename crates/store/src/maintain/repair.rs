@@ -482,13 +482,20 @@ impl Store {
         let rows: Vec<SegmentRow> =
             damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();
         pace.stage("emptying damaged segments", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
+        let mut emptied = Vec::new();
         for row in rows {
-            match engine.salvage_segment(&row, &report.damage, pace)? {
-                Emptied::Whole => report.given_back += 1,
+            match engine.empty_segment(&row, &report.damage, pace)? {
+                Emptied::Whole => emptied.push(row.number),
                 Emptied::InUse => {}
                 Emptied::Unread(range) => report.unread.push(engine.problem_of_unread(&row, range)),
             }
         }
+        // What cannot be read in one of them may be what a removal in damaged bytes of another one removed.
+        if !report.unread.is_empty() {
+            return Ok(());
+        }
+        report.given_back += emptied.len() as u64;
+        engine.supersede(emptied, &[])?;
         engine.reclaim()
     }
 

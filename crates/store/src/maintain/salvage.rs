@@ -192,25 +192,17 @@ impl Engine {
         })
     }
 
-    /// Moves the valid records out of a segment that no longer changes, and frees the segment if nothing in it is needed
-    /// then.
+    /// Frees segments in which nothing is needed, and forgets some notes in the same transaction.
     ///
     /// # Errors
-    /// As [`empty_segment`](Self::empty_segment).
-    pub(crate) fn salvage_segment(
-        &self,
-        row: &SegmentRow,
-        known: &KnownDamage,
-        pace: &mut Pace<'_>,
-    ) -> Result<Emptied> {
-        let emptied = self.empty_segment(row, known, pace)?;
-        if emptied == Emptied::Whole {
-            self.adjust(|state| {
-                let freed = (state.epoch, Superseded::Segment(row.number));
-                Change { superseded: vec![freed], durable: true, ..Change::default() }
-            })?;
-        }
-        Ok(emptied)
+    /// Errors of syncing and of the index.
+    pub(super) fn supersede(&self, segments: Vec<SegmentNumber>, forgotten: &[&str]) -> Result<()> {
+        self.adjust(|state| Change {
+            superseded: segments.into_iter().map(|number| (state.epoch, Superseded::Segment(number))).collect(),
+            notes: forgotten.iter().map(|&name| (name.to_owned(), Vec::new())).collect(),
+            durable: true,
+            ..Change::default()
+        })
     }
 
     /// Moves the valid records out of a segment that no longer changes; returns whether anything in it is needed then,
@@ -225,7 +217,7 @@ impl Engine {
         self.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, _| {
             let met = match sight {
                 Observation::Record(met) => met,
-                Observation::Damage(range) if unread.is_none() && !known.covers(row.number, &range) => {
+                Observation::Damage(range, _) if unread.is_none() && !known.covers(row.number, &range) => {
                     unread = Some(range);
                     return Ok(());
                 }

@@ -1,12 +1,14 @@
 //! What one pass over a store can read and the next one cannot: it may be readable again, so nothing is given up.
 
+use std::path::PathBuf;
+
 use super::{file, key};
 use crate::engine::locking::Access;
 use crate::format::names::segment_path;
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
-use crate::{Key, Progress, RepairOptions, Store};
+use crate::{Key, Progress, RepairOptions, RepairReport, Store};
 
 /// The names of all objects.
 fn names(store: &Store) -> Vec<String> {
@@ -50,4 +52,79 @@ fn a_segment_stays_if_less_of_it_can_be_read_than_the_check_had_read() {
     let report = repair(&Progress::default());
     assert_eq!((report.given_back, report.check.problems()), (1, 0), "{report:?}");
     assert_eq!(rebuilt(), ["kept"]);
+}
+
+/// Objects in the first segment, and their removals in the second one.
+struct Removed {
+    world: World,
+    home: PathBuf,
+    paths: [String; 2],
+    /// Where the records of "lost" and "gone" begin in the first segment, and the removal of "gone" in the second.
+    lost: u64,
+    gone: u64,
+    removal: u64,
+}
+
+impl Removed {
+    fn new() -> Removed {
+        let settings = geometry(1, 0, 1, (1, 0));
+        let world = World::new(Simulated::devices(&settings), 1);
+        let subject = Simulated::create(&settings, &world).unwrap();
+        let store = subject.store();
+        let end = || store.engine().writer().unwrap().position;
+        let put = |name: &str| {
+            store.put(&key(name), &file(), &[1; 1000]).unwrap();
+            store.entry(&key(name)).unwrap().unwrap().entry.location
+        };
+        let [lost, gone] = ["lost", "gone"].map(put);
+        store.engine().close_active_segment().unwrap();
+        let dead = put("dead");
+        let removal = end().offset.0;
+        store.remove(&key("gone")).unwrap();
+        store.remove(&key("dead")).unwrap();
+        store.engine().close_active_segment().unwrap();
+        put("kept");
+        let paths = [lost, dead].map(|at| segment_path(store.engine().segment_id(at.segment)));
+        drop(subject);
+        Removed { world, home: home(&settings), paths, lost: lost.offset.0, gone: gone.offset.0, removal }
+    }
+
+    fn repair(&self, drop_lost: bool) -> RepairReport {
+        let options = RepairOptions { drop_lost, ..RepairOptions::default() };
+        Simulated::repair(&self.home, &self.world, options, None).unwrap().report
+    }
+
+    /// The names in an index that is built from the log.
+    fn rebuilt(&self) -> Vec<String> {
+        names(Simulated::open_as(&self.home, &self.world, Access::RebuildIndex).unwrap().store())
+    }
+}
+
+/// It is removed, and the index is right. One that is built from the log has it again, as a lost object.
+#[test]
+fn a_damaged_record_whose_removal_is_damaged_too_is_told_and_can_be_removed_again() {
+    let removed = Removed::new();
+    let device = removed.world.device(0);
+    device.flip_bit(&removed.paths[0], 8 * (removed.lost + 500));
+    device.flip_bit(&removed.paths[0], 8 * (removed.gone + 500));
+    device.flip_bit(&removed.paths[1], 8 * (removed.removal + 50));
+    let report = removed.repair(false);
+    let named: Vec<&str> = report.lost.iter().filter_map(|problem| problem.object.as_deref()).collect();
+    assert_eq!((report.given_back, named), (0, vec!["gone", "lost"]), "{report:?}");
+    let report = removed.repair(true);
+    assert_eq!((report.given_back, report.check.problems()), (2, 0), "{report:?}");
+    assert_eq!(removed.rebuilt(), ["kept"]);
+}
+
+/// The first segment stays with a lost object in it, and may be readable again.
+#[test]
+fn no_removal_is_freed_while_what_it_may_remove_cannot_be_read() {
+    let removed = Removed::new();
+    let device = removed.world.device(0);
+    device.make_unreadable(&removed.paths[0], removed.gone, 1);
+    device.make_unreadable(&removed.paths[1], removed.removal, 1);
+    let report = removed.repair(false);
+    assert_eq!((report.given_back, report.lost.len()), (0, 1), "{report:?}");
+    removed.paths.iter().for_each(|path| device.make_readable(path));
+    assert_eq!(removed.rebuilt(), ["kept", "lost"]);
 }

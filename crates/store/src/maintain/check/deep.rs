@@ -31,6 +31,8 @@ struct LogPass {
     damaged: BTreeMap<SegmentNumber, Vec<Unreadable>>,
     /// Devices that have copies of these segments.
     damaged_on: BTreeSet<DeviceNumber>,
+    /// Those of them where something could not be read: it may be readable again.
+    unread: BTreeSet<SegmentNumber>,
     /// Segments where the index has other records than were met.
     doubtful: BTreeSet<SegmentNumber>,
     /// Bytes of live units, by device and extent file.
@@ -65,7 +67,12 @@ impl Checker<'_> {
         }
         self.units(&seen);
         self.unclaimed(&mut seen);
-        self.concerned(seen, pace)
+        let unread = std::mem::take(&mut seen.unread);
+        self.concerned(seen, pace)?;
+        // They stay with the lost objects in them, and with what cannot be read: there may be a record whose removal is
+        // in damaged bytes elsewhere.
+        self.report.is_log_explained &= unread.is_disjoint(&self.lost_in);
+        Ok(())
     }
 
     /// Records in use that are not in the index: it has lost them, unless what removed them is damaged. Then the index,
@@ -96,9 +103,14 @@ impl Checker<'_> {
         let tally = engine.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, pace| {
             match sight {
                 Observation::Header(..) | Observation::Batched(_) => {}
-                Observation::Damage(range) => {
+                Observation::Damage(range, headed) => {
                     seen.damaged.entry(row.number).or_default().push(Unreadable { range, is_in_use: false });
                     seen.damaged_on.extend(&row.devices);
+                    // An index that is built from the log has it, though it cannot be read. A removed tree has not: its
+                    // directories are its content.
+                    if let Some(met) = headed.filter(|met| met.record.head.kind != Kind::TreeRemoval) {
+                        self.claim(row, met, seen)?;
+                    }
                 }
                 Observation::Batch(range, cause) => {
                     let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
@@ -117,6 +129,9 @@ impl Checker<'_> {
             self.flaw(row, flaw);
         }
         self.report.verified_bytes += tally.read_bytes;
+        if tally.is_unread && seen.damaged.contains_key(&row.number) {
+            seen.unread.insert(row.number);
+        }
         let sum = self.sums.as_ref().map(|sums| sums.get(&row.number).copied().unwrap_or_default());
         if sum.is_some_and(|sum| (sum.records, sum.bytes) != (tally.live_records, tally.live_bytes)) {
             seen.doubtful.insert(row.number);
@@ -157,14 +172,35 @@ impl Checker<'_> {
         seen: &mut LogPass,
         pace: &mut Pace<'_>,
     ) -> Result<()> {
-        let head = &met.record.head;
-        let key = if head.kind.is_used() { met.key.clone() } else { head.key() };
         for &device in &met.differ {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = "this copy has a different record than the first, and both are valid: neither is overwritten";
             let problem = Problem::new(ProblemKind::Divergence, place, cause, Remedy::Lost).on(device);
             self.found(problem.within(row.number, met.range()));
         }
+        self.claim(row, met, seen)?;
+        if let (Kind::Large, Some(entry)) = (met.record.head.kind, met.live) {
+            match self.engine.descriptor_in(row, &met.record) {
+                Ok(descriptor) => self.large(&entry, &met.key, &descriptor, seen, pace)?,
+                Err(error) => {
+                    seen.has_all_descriptors = false;
+                    let problem = Problem::new(
+                        ProblemKind::Record,
+                        self.engine.segment_place(row),
+                        error.to_string(),
+                        Remedy::Lost,
+                    );
+                    self.found(problem.within(row.number, met.range()).of(&met.key));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares a record with what the index has for its key.
+    fn claim(&mut self, row: &SegmentRow, met: &AuditedRecord<'_>, seen: &mut LogPass) -> Result<()> {
+        let head = &met.record.head;
+        let key = if head.kind.is_used() { met.key.clone() } else { head.key() };
         match (head.kind, met.known) {
             (Kind::Commit | Kind::Release | Kind::Snapshot, _) => {}
             (Kind::Removal, _) => seen.unclaimed.removal(&key, head.id),
@@ -188,21 +224,6 @@ impl Checker<'_> {
             (_, None) if head.name.is_some() => seen.unclaimed.put(&key, head.id, row.number, met.at),
             (_, Some(known)) if known.id < head.id => self.newer_in_log(row, met, &key),
             _ => {}
-        }
-        if let (Kind::Large, Some(entry)) = (head.kind, met.live) {
-            match self.engine.descriptor_in(row, &met.record) {
-                Ok(descriptor) => self.large(&entry, &key, &descriptor, seen, pace)?,
-                Err(error) => {
-                    seen.has_all_descriptors = false;
-                    let problem = Problem::new(
-                        ProblemKind::Record,
-                        self.engine.segment_place(row),
-                        error.to_string(),
-                        Remedy::Lost,
-                    );
-                    self.found(problem.within(row.number, met.range()).of(&key));
-                }
-            }
         }
         Ok(())
     }

@@ -86,7 +86,8 @@ pub struct CheckReport {
     /// Bytes in extent files that no object refers to, left by a killed writer. Harmless, and not a problem: compaction
     /// frees them.
     pub quarantined_bytes: u64,
-    /// Whether every record in the log was found to be in the index or removed.
+    /// Whether every record in the log was found to be in the index or removed, and what cannot be read is in segments
+    /// without lost objects: then nothing comes back when segments with damage are freed together.
     pub(crate) is_log_explained: bool,
 }
 
@@ -170,6 +171,8 @@ struct Checker<'c> {
     /// The index totals of each segment; `None` if the index could not be read to the end.
     sums: Option<HashMap<SegmentNumber, Sum>>,
     superseded: BTreeSet<SegmentNumber>,
+    /// Segments of lost objects.
+    lost_in: BTreeSet<SegmentNumber>,
     /// Sizes of segments by device and number.
     sizes: HashMap<(DeviceNumber, SegmentName), u64>,
     /// Whether nobody else can be writing.
@@ -191,6 +194,7 @@ impl<'c> Checker<'c> {
             objects: ObjectPaths::default(),
             sums: None,
             superseded: view.state.superseded_segments().collect(),
+            lost_in: BTreeSet::new(),
             sizes: HashMap::new(),
             is_alone: engine.is_writer() || !engine.platform.is_locked(&engine.home),
             sees_log: engine.devices.sees_log(&engine.geometry()),
@@ -201,6 +205,9 @@ impl<'c> Checker<'c> {
 
     fn found(&mut self, problem: Problem) {
         self.report.count(problem.remedy);
+        if problem.remedy == Remedy::Lost && problem.key.is_some() {
+            self.lost_in.extend(problem.segment);
+        }
         (self.found)(self.objects.name(problem, &self.snapshot));
     }
 

@@ -454,7 +454,7 @@ impl<'m> Scrubber<'m> {
                         self.header(row, header.is_some(), &without)?;
                     }
                 }
-                Observation::Damage(range) => damaged.push(range),
+                Observation::Damage(range, _) => damaged.push(range),
                 Observation::Batch(range, cause) => {
                     let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
                     self.found(problem.within(row.number, range), false);
