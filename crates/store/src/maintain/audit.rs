@@ -5,11 +5,9 @@
 //! memory is one window for each copy. A segment is read only as far as one state of the catalog knows it, so that a
 //! writer may append meanwhile.
 
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::devices::device::Mode;
 use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::error::Result;
@@ -160,11 +158,7 @@ impl Engine {
             }
             pace.spend(bytes)?;
         }
-        let is_unopened = |&device: &DeviceNumber| {
-            let opened = self.devices.segment(device, row.id(), Mode::Read);
-            opened.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
-        };
-        tally.is_unread = scan.take_error().is_some() || row.devices.iter().any(is_unopened);
+        tally.is_unread = scan.take_error().is_some() || self.has_unopened(row);
         Ok(tally)
     }
 

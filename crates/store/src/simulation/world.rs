@@ -73,6 +73,8 @@ impl Fault {
 pub(super) struct Disk {
     pub(super) names: Names,
     pub(super) directories: BTreeSet<String>,
+    /// Directories of which the names cannot be read.
+    pub(super) unlistable: BTreeSet<String>,
     /// All files that ever existed, by number: a name of one may still reappear.
     pub(super) files: BTreeMap<u64, File>,
     pub(super) capacity_bytes: Option<u64>,
@@ -95,7 +97,13 @@ impl Disk {
                 files.insert(*number, file);
             }
         }
-        Disk { names, files, directories: self.directories.clone(), ..*self }
+        self.with(names, files)
+    }
+
+    /// The same device with these names and files.
+    fn with(&self, names: Names, files: BTreeMap<u64, File>) -> Disk {
+        let (directories, unlistable) = (self.directories.clone(), self.unlistable.clone());
+        Disk { names, files, directories, unlistable, ..*self }
     }
 
     /// Everything that was written, as after a shutdown: all of it durable.
@@ -106,7 +114,7 @@ impl Disk {
             (*number, File::settled(current))
         };
         let files = names.current.values().map(file).collect();
-        Disk { names, files, directories: self.directories.clone(), ..*self }
+        self.with(names, files)
     }
 }
 

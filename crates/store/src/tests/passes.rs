@@ -1,14 +1,14 @@
 //! What one pass over a store can read and the next one cannot: it may be readable again, so nothing is given up.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::{file, key};
+use super::{bytes, file, key};
 use crate::engine::locking::Access;
-use crate::format::names::segment_path;
+use crate::format::names::{EXTENTS, SEGMENTS, segment_path};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
-use crate::{Key, Progress, RepairOptions, RepairReport, Store};
+use crate::{Key, Problem, Progress, Remedy, RepairOptions, RepairReport, Store};
 
 /// The names of all objects.
 fn names(store: &Store) -> Vec<String> {
@@ -127,4 +127,44 @@ fn no_removal_is_freed_while_what_it_may_remove_cannot_be_read() {
     assert_eq!((report.given_back, report.lost.len()), (0, 1), "{report:?}");
     removed.paths.iter().for_each(|path| device.make_readable(path));
     assert_eq!(removed.rebuilt(), ["kept", "lost"]);
+}
+
+/// The problems that a check finds, as a reader.
+fn problems(home: &Path, world: &World) -> Vec<Problem> {
+    Simulated::open_as(home, world, Access::Read).unwrap().problems().unwrap()
+}
+
+/// Its units may be intact.
+#[test]
+fn an_object_in_a_directory_that_cannot_be_listed_is_not_dropped() {
+    let settings = geometry(1, 2, 1, (2, 0));
+    let (world, home) = (World::new(Simulated::devices(&settings), 1), home(&settings));
+    let content = bytes(1, 60_000);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    subject.store().put(&key("large"), &file(), &content).unwrap();
+    drop(subject);
+    world.device(1).set_listable(EXTENTS, false);
+    let found = problems(&home, &world);
+    assert!(found.iter().any(|problem| problem.cause.contains("cannot be listed")), "{found:?}");
+    assert!(found.iter().all(|problem| problem.remedy == Remedy::Rebuild), "{found:?}");
+    let options = RepairOptions { drop_lost: true, ..RepairOptions::default() };
+    // If it cannot be opened for writing, nothing is dropped either.
+    let repaired = Simulated::repair(&home, &world, options, None);
+    assert!(repaired.is_err() || repaired.is_ok_and(|repaired| repaired.report.dropped == 0));
+    world.device(1).set_listable(EXTENTS, true);
+    let store = Simulated::open(&settings, &world).unwrap();
+    assert_eq!(store.store().get(&key("large")).unwrap(), Some(content));
+}
+
+/// Segments are found by their names in the index, too.
+#[test]
+fn segments_in_a_directory_that_cannot_be_listed_are_not_missing() {
+    let settings = geometry(2, 0, 2, (2, 0));
+    let (world, home) = (World::new(Simulated::devices(&settings), 1), home(&settings));
+    let subject = Simulated::create(&settings, &world).unwrap();
+    subject.store().put(&key("kept"), &file(), b"kept").unwrap();
+    drop(subject);
+    world.device(1).set_listable(SEGMENTS, false);
+    let found: Vec<String> = problems(&home, &world).iter().map(Problem::without_advice).collect();
+    assert!(found.len() == 1 && found[0].contains("cannot be listed"), "{found:?}");
 }

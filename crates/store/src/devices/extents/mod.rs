@@ -109,6 +109,8 @@ pub(crate) enum UnitFault {
     Short,
     /// Its bytes differ from what was written.
     Changed,
+    /// Its file cannot be opened, or the directory of the file cannot be read: the error. The unit may be intact.
+    Unopened(String),
     /// The operating system cannot read it: its error.
     Unreadable(String),
 }
@@ -119,7 +121,7 @@ impl fmt::Display for UnitFault {
             UnitFault::Absent => f.write_str("is missing"),
             UnitFault::Short => f.write_str("is truncated"),
             UnitFault::Changed => f.write_str("is damaged"),
-            UnitFault::Unreadable(cause) => write!(f, "cannot be read: {cause}"),
+            UnitFault::Unopened(cause) | UnitFault::Unreadable(cause) => write!(f, "cannot be read: {cause}"),
         }
     }
 }
@@ -505,7 +507,10 @@ impl ExtentFiles {
 
     /// Opens the file of a run for reading.
     fn open_run(&self, run: Run) -> std::result::Result<OpenExtent, UnitFault> {
-        self.open(run.device, run.file, false).map_err(|error| fault_of(&error))
+        self.open(run.device, run.file, false).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => UnitFault::Absent,
+            _ => UnitFault::Unopened(os_message(&error)),
+        })
     }
 
     /// Appends a run to `out`, which is left unchanged if the run is incomplete. Nothing is verified.

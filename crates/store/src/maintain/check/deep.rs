@@ -15,7 +15,7 @@ use super::unclaimed::Unclaimed;
 use crate::devices::extents::FaultyUnit;
 use crate::engine::pace::Pace;
 use crate::error::Result;
-use crate::format::descriptor::Descriptor;
+use crate::format::descriptor::{Chunk, Descriptor};
 use crate::format::entry::{Entry, Kind};
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::names::segment_path;
@@ -33,6 +33,8 @@ struct LogPass {
     damaged_on: BTreeSet<DeviceNumber>,
     /// Those of them where something could not be read: it may be readable again.
     unread: BTreeSet<SegmentNumber>,
+    /// Whether one of them has a copy that cannot be opened.
+    has_unopened: bool,
     /// Segments where the index has other records than were met.
     doubtful: BTreeSet<SegmentNumber>,
     /// Bytes of live units, by device and extent file.
@@ -86,7 +88,7 @@ impl Checker<'_> {
             true => ("the log has a record in use that is not in the index", Remedy::RebuildIndex),
             false => (
                 "it has a record that is not in the index, and whose removal may be in damaged bytes",
-                self.engine.remedy_beyond(&seen.damaged_on),
+                if seen.has_unopened { Remedy::Rebuild } else { self.engine.remedy_beyond(&seen.damaged_on) },
             ),
         };
         for (key, segment, offset) in left {
@@ -131,6 +133,7 @@ impl Checker<'_> {
         self.report.verified_bytes += tally.read_bytes;
         if tally.is_unread && seen.damaged.contains_key(&row.number) {
             seen.unread.insert(row.number);
+            seen.has_unopened |= engine.has_unopened(row);
         }
         let sum = self.sums.as_ref().map(|sums| sums.get(&row.number).copied().unwrap_or_default());
         if sum.is_some_and(|sum| (sum.records, sum.bytes) != (tally.live_records, tally.live_bytes)) {
@@ -245,35 +248,37 @@ impl Checker<'_> {
         if wrong.is_empty() {
             return Ok(());
         }
-        let mut of_stripe: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut of_stripe: BTreeMap<(usize, usize), Vec<&FaultyUnit>> = BTreeMap::new();
         for unit in &wrong {
-            *of_stripe.entry((unit.chunk, unit.stripe)).or_default() += 1;
+            of_stripe.entry((unit.chunk, unit.stripe)).or_default().push(unit);
         }
-        let is_lost = |unit: &FaultyUnit| {
-            let parity = descriptor.chunks.get(unit.chunk).map_or(0, |chunk| usize::from(chunk.stripes.parity));
-            of_stripe.get(&(unit.chunk, unit.stripe)).is_some_and(|&count| count > parity)
+        let remedy_of = |unit: &FaultyUnit, chunk: &Chunk| {
+            let faulty = of_stripe.get(&(unit.chunk, unit.stripe)).map_or(&[][..], Vec::as_slice);
+            match faulty.len() > usize::from(chunk.stripes.parity) {
+                true => self.engine.remedy_of_stripe(chunk, faulty.iter().copied()),
+                false => Remedy::Repair,
+            }
         };
         // One problem for each device and flaw: a lost device is reported once, unless parity cannot reconstruct the
         // unit. Nothing returns to a device that left the store.
-        let mut of_device: BTreeMap<(DeviceNumber, bool, String), (u64, &FaultyUnit)> = BTreeMap::new();
+        let mut of_device: BTreeMap<(DeviceNumber, Remedy, String), (u64, &FaultyUnit)> = BTreeMap::new();
         for unit in &wrong {
-            let lost = is_lost(unit);
-            if lost || self.is_settled(unit.device) || self.engine.devices.has_left(unit.device) {
-                of_device.entry((unit.device, lost, unit.fault.to_string())).or_insert((0, unit)).0 += 1;
+            let Some(chunk) = descriptor.chunks.get(unit.chunk) else { continue };
+            let remedy = remedy_of(unit, chunk);
+            if remedy != Remedy::Repair || self.is_settled(unit.device) || self.engine.devices.has_left(unit.device) {
+                of_device.entry((unit.device, remedy, unit.fault.to_string())).or_insert((0, unit)).0 += 1;
             }
         }
-        for ((device, lost, flaw), (count, first)) in of_device {
+        for ((device, remedy, flaw), (count, first)) in of_device {
             let Some(chunk) = descriptor.chunks.get(first.chunk) else { continue };
             let run = chunk.unit(first.stripe, first.unit);
             let place = self.engine.extents.place(device, run.file);
-            let devices = chunk.components.iter().map(|component| &component.device);
-            let remedy = if lost { self.engine.remedy_beyond(devices) } else { Remedy::Repair };
             let units = if count == 1 {
                 "a stripe unit".to_owned()
             } else {
                 format!("{} stripe units, the first there,", format_count(count.into()))
             };
-            let rest = if lost { ", and parity cannot repair it" } else { "" };
+            let rest = if remedy != Remedy::Repair { ", and parity cannot repair it" } else { "" };
             let mut problem =
                 Problem::new(ProblemKind::Unit, place, format!("{units} {flaw}{rest}"), remedy).on(device).of(key);
             problem.range = Some(run.offset_bytes..run.offset_bytes + run.length_bytes);
@@ -326,7 +331,7 @@ impl Checker<'_> {
                     Some(damage) => {
                         damage.is_in_use = true;
                         let cause = format!("the record is damaged on {}", self.engine.copies_in_words(&row.devices));
-                        (ProblemKind::Record, cause, self.engine.remedy_beyond(&row.devices))
+                        (ProblemKind::Record, cause, self.engine.remedy_of_segment(&row))
                     }
                     None => (
                         ProblemKind::Entry,

@@ -11,6 +11,7 @@
 //! has not, of a repair that failed or was killed.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
+use crate::devices::extents::{FaultyUnit, UnitFault};
 use crate::devices::slot::{Slot, Trouble};
 use crate::devices::survey::OpenOptions;
 use crate::engine::copies::Damaged;
@@ -27,9 +29,9 @@ use crate::engine::locking::Access;
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::descriptor::Descriptor;
+use crate::format::descriptor::{Chunk, Descriptor};
 use crate::format::geometry::DeviceState;
-use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentId, SegmentNumber};
 use crate::format::names::segment_path;
 use crate::format::segment::FIRST_BATCH_AT;
 use crate::index::catalog::SegmentRow;
@@ -264,14 +266,40 @@ impl Engine {
         }
     }
 
+    /// Whether a copy of a segment cannot be opened, and may be there.
+    pub(crate) fn is_unopened(&self, device: DeviceNumber, segment: SegmentId) -> bool {
+        let opened = self.devices.segment(device, segment, Mode::Read);
+        opened.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+    }
+
+    /// Whether some copy of a segment is such.
+    pub(crate) fn has_unopened(&self, row: &SegmentRow) -> bool {
+        row.devices.iter().any(|&device| self.is_unopened(device, row.id()))
+    }
+
+    /// As [`remedy_beyond`](Self::remedy_beyond), of what is in a segment: a copy that cannot be opened may have it.
+    pub(crate) fn remedy_of_segment(&self, row: &SegmentRow) -> Remedy {
+        if self.has_unopened(row) { Remedy::Rebuild } else { self.remedy_beyond(&row.devices) }
+    }
+
+    /// The same of the faulty units of a stripe that parity cannot repair.
+    pub(crate) fn remedy_of_stripe<'u>(&self, chunk: &Chunk, faulty: impl Iterator<Item = &'u FaultyUnit>) -> Remedy {
+        let (unopened, known): (Vec<_>, Vec<_>) = faulty.partition(|unit| matches!(unit.fault, UnitFault::Unopened(_)));
+        match !unopened.is_empty() && known.len() <= usize::from(chunk.stripes.parity) {
+            true => Remedy::Rebuild,
+            false => self.remedy_beyond(chunk.components.iter().map(|component| &component.device)),
+        }
+    }
+
     /// Bytes of the log that are damaged on every copy, with no object in use among them. If something is missing, the
     /// index may have been built from this log after the damage: it does not show what was there.
     pub(crate) fn damage_without_objects(&self, row: &SegmentRow, range: Range<LogOffset>) -> Problem {
         let copies = self.copies_in_words(&row.devices);
         let is_complete = self.completeness_of(&self.view().state.notes).is_empty();
         let (rest, remedy) = match is_complete {
+            true if self.has_unopened(row) => ("", Remedy::Rebuild),
             true => ("", Remedy::Harmless),
-            false => (", and what was there is unknown", self.remedy_beyond(&row.devices)),
+            false => (", and what was there is unknown", self.remedy_of_segment(row)),
         };
         let cause = format!("bytes are damaged on {copies}{rest}");
         let problem = Problem::new(ProblemKind::Record, self.segment_place(row), cause, remedy);
@@ -505,8 +533,7 @@ impl<'m> Scrubber<'m> {
             let Some(at) = found.filter(|_| entry.location.segment == row.number) else { continue };
             hit[at] = true;
             let cause = format!("the record is damaged on {}", self.engine.copies_in_words(&row.devices));
-            let problem =
-                Problem::new(ProblemKind::Record, place.clone(), cause, self.engine.remedy_beyond(&row.devices));
+            let problem = Problem::new(ProblemKind::Record, place.clone(), cause, self.engine.remedy_of_segment(row));
             self.found(problem.within(row.number, here).of(key), false);
         }
         for (range, _) in damaged.iter().zip(hit).filter(|(_, hit)| !hit) {
@@ -526,7 +553,7 @@ impl<'m> Scrubber<'m> {
             let place = engine.devices.place(device, &segment_path(row.id()));
             let size = match engine.devices.segment(device, row.id(), Mode::Read).and_then(|file| file.size()) {
                 Ok(size) => Some(size),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => {
                     let cause = engine.devices.error("read the segment", device, &segment_path(row.id()), error);
                     if is_of_replaced(&cause) {
@@ -557,7 +584,7 @@ impl<'m> Scrubber<'m> {
                     .repaired(copied, &mut cause)?
                     .is_some_and(|copied| copied.damaged_bytes == 0 && !copied.is_kept);
             }
-            let remedy = if has_other { Remedy::Repair } else { engine.remedy_beyond(&row.devices) };
+            let remedy = if has_other { Remedy::Repair } else { engine.remedy_of_segment(row) };
             let problem = Problem::new(kind, place, cause, remedy).on(device);
             self.found(problem.within(row.number, LogOffset::START..row.end()), is_repaired);
         }
@@ -640,12 +667,10 @@ impl<'m> Scrubber<'m> {
         for unit in &here {
             let Some(chunk) = descriptor.chunks.get(unit.chunk) else { continue };
             let run = chunk.unit(unit.stripe, unit.unit);
-            let is_left = repaired
-                .left
-                .iter()
-                .any(|left| (left.chunk, left.stripe, left.unit) == (unit.chunk, unit.stripe, unit.unit));
-            let devices = chunk.components.iter().map(|component| &component.device);
-            let remedy = if is_left { engine.remedy_beyond(devices) } else { Remedy::Repair };
+            let of_stripe =
+                || repaired.left.iter().filter(|left| (left.chunk, left.stripe) == (unit.chunk, unit.stripe));
+            let is_left = of_stripe().any(|left| left.unit == unit.unit);
+            let remedy = if is_left { engine.remedy_of_stripe(chunk, of_stripe()) } else { Remedy::Repair };
             let cause = format!("a stripe unit {}", unit.fault);
             let mut problem =
                 Problem::new(ProblemKind::Unit, engine.extents.place(run.device, run.file), cause, remedy);

@@ -113,6 +113,14 @@ impl SimulatedDevice {
         self.damage(path, FileContent::make_readable);
     }
 
+    /// Sets whether the names in a directory can be read.
+    pub(crate) fn set_listable(&self, directory: &str, is_listable: bool) {
+        self.disk(|disk| match is_listable {
+            true => disk.unlistable.remove(directory),
+            false => disk.unlistable.insert(directory.to_owned()),
+        });
+    }
+
     /// Deletes a file.
     pub(crate) fn delete(&self, path: &str) {
         self.disk(|disk| {
@@ -210,6 +218,9 @@ impl Device for SimulatedDevice {
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
         self.whole(DeviceOperation::Read, |state, device| {
             let disk = &state.disks[device.number];
+            if disk.unlistable.contains(directory) {
+                return Err(Errno::IO.into());
+            }
             let files = disk.names.current.iter().filter(|(path, _)| directory_of(path) == directory);
             let mut files: Vec<(String, u64)> = files
                 .map(|(path, number)| {
