@@ -36,6 +36,7 @@ pub(crate) mod proven;
 pub(crate) mod records;
 pub(crate) mod recovered;
 pub(crate) mod recovery;
+pub(crate) mod repaired_copies;
 pub(crate) mod replay;
 pub(crate) mod sides;
 pub(crate) mod snapshots;

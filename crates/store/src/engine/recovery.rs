@@ -9,7 +9,6 @@
 use std::cmp::Ordering as Compared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::missing::{MISSING, devices_away, too_few};
@@ -25,7 +24,7 @@ use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
-use crate::format::names::{SEGMENTS, SegmentName, segment_path};
+use crate::format::names::{SEGMENTS, SegmentName};
 use crate::format::record::Seed;
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow, Superseded};
@@ -445,61 +444,6 @@ impl Engine {
         let full = state.superseded_extents().chain(released.highest_extents());
         *locks::write(&self.allocator) =
             Arc::new(Allocator::new(state.extents.values().copied(), full, EXTENT_FILE_BYTES));
-    }
-
-    /// Rewrites damage in a range of a segment's copies from a valid copy; returns the bytes rewritten. Copies that are
-    /// valid and differ are left alone.
-    pub(crate) fn repair_segment(&self, number: SegmentNumber, range: Range<LogOffset>) -> Result<u64> {
-        let id = self.segment_id(number);
-        let copies = self.open_copies(id, &self.copies(number));
-        let devices: Vec<DeviceNumber> = copies.iter().map(|&(device, _)| device).collect();
-        let mut scan = SegmentScan::new(copies, self.seed(id), range.start);
-        let mut repairs: Vec<(Vec<DeviceNumber>, LogOffset, Vec<u8>)> = Vec::new();
-        if range.start == LogOffset::START {
-            let (header, without) = scan.header(id.into());
-            if let Some(header) = header.filter(|header| header.id == id && !without.is_empty()) {
-                repairs.push((without, LogOffset::START, header.encode()));
-            }
-        }
-        let mut repaired_bytes = 0;
-        let mut touched = BTreeSet::new();
-        loop {
-            let met = match scan.next(true) {
-                Some(ScanStep::Record(at, record, on)) => Some((at, record, on)),
-                Some(ScanStep::Commit(committed, record, on)) => Some((committed.at, record, on)),
-                Some(ScanStep::Damage(damaged, _)) if damaged.start < range.end => continue,
-                _ => None,
-            };
-            let met = met.filter(|(at, ..)| *at < range.end);
-            let goes_on = met.is_some();
-            if let Some((at, record, on)) = met.filter(|(.., on)| !on.without.is_empty()) {
-                let is_whole = |device: &&DeviceNumber| !on.without.contains(device) && !on.differ.contains(device);
-                if let Some(&source) = devices.iter().find(is_whole) {
-                    let mut bytes = Vec::new();
-                    self.read_copy(source, id, at, record.record_bytes() as usize, &mut bytes)
-                        .map_err(|error| self.devices.error("read", source, &segment_path(id), error))?;
-                    repairs.push((on.without, at, bytes));
-                }
-            }
-            for (without, at, bytes) in repairs.drain(..) {
-                for device in without {
-                    let Ok(file) = self.devices.segment(device, id, Mode::Write) else { continue };
-                    let fail = |error| self.devices.error("repair", device, &segment_path(id), error);
-                    file.write_at(&bytes, at.0).map_err(fail)?;
-                    repaired_bytes += bytes.len() as u64;
-                    touched.insert(device);
-                }
-            }
-            if !goes_on {
-                break;
-            }
-        }
-        for device in touched {
-            let fail = |operation| move |error| self.devices.error(operation, device, &segment_path(id), error);
-            let file = self.devices.segment(device, id, Mode::Write).map_err(fail("repair"))?;
-            file.sync().map_err(fail("sync"))?;
-        }
-        Ok(repaired_bytes)
     }
 
     /// Creates missing copies of a segment in the tail of the log, which ends at `size_bytes` there: a crash may have

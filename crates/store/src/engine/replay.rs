@@ -506,7 +506,7 @@ impl<'e> Replay<'e> {
             let descriptors = || stretch.items.iter().filter_map(|item| item.descriptor.as_ref());
             let new = || descriptors().zip(&stretch.new_units);
             assert_eq!(descriptors().count(), stretch.new_units.len(), "the units of each large object were verified");
-            self.engine.repair_segment(segment, stretch.begin..stretch.position.offset)?;
+            self.engine.repair_segment(segment, stretch.begin..stretch.position.offset)?.unless(|_| true)?;
             new().try_for_each(|(descriptor, units)| units.repair(self.engine, descriptor))?;
             let runs = new().flat_map(|(descriptor, units)| units.runs(descriptor));
             self.engine.write_again(self.engine.segment_id(segment), stretch.begin..stretch.position.offset, runs)?;

@@ -14,6 +14,7 @@ pub(crate) mod quarantine;
 mod readmission;
 pub(crate) mod rebalance;
 pub(crate) mod rebuild;
+mod remedies;
 pub(crate) mod repair;
 mod replace;
 pub(crate) mod rewrite;

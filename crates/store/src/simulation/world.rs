@@ -75,6 +75,8 @@ pub(super) struct Disk {
     pub(super) directories: BTreeSet<String>,
     /// Directories of which the names cannot be read.
     pub(super) unlistable: BTreeSet<String>,
+    /// Files that cannot be opened for writing.
+    pub(super) protected: BTreeSet<String>,
     /// All files that ever existed, by number: a name of one may still reappear.
     pub(super) files: BTreeMap<u64, File>,
     pub(super) capacity_bytes: Option<u64>,
@@ -102,8 +104,9 @@ impl Disk {
 
     /// The same device with these names and files.
     fn with(&self, names: Names, files: BTreeMap<u64, File>) -> Disk {
-        let (directories, unlistable) = (self.directories.clone(), self.unlistable.clone());
-        Disk { names, files, directories, unlistable, ..*self }
+        let directories = self.directories.clone();
+        let (unlistable, protected) = (self.unlistable.clone(), self.protected.clone());
+        Disk { names, files, directories, unlistable, protected, ..*self }
     }
 
     /// Everything that was written, as after a shutdown: all of it durable.

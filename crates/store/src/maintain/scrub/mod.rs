@@ -21,17 +21,15 @@ use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
-use crate::devices::extents::{FaultyUnit, UnitFault};
-use crate::devices::slot::{Slot, Trouble};
 use crate::devices::survey::OpenOptions;
 use crate::engine::copies::Damaged;
 use crate::engine::locking::Access;
 use crate::engine::pace::{Pace, outcome};
+use crate::engine::repaired_copies::RepairedCopies;
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::descriptor::{Chunk, Descriptor};
-use crate::format::geometry::DeviceState;
-use crate::format::ids::{DeviceNumber, LogOffset, SegmentId, SegmentNumber};
+use crate::format::descriptor::Descriptor;
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::names::segment_path;
 use crate::format::segment::FIRST_BATCH_AT;
 use crate::index::catalog::SegmentRow;
@@ -219,91 +217,6 @@ impl Engine {
         let view = self.view();
         let segments: u64 = view.state.segments.values().map(|row| row.size_bytes * row.devices.len() as u64).sum();
         segments + view.state.extents.values().map(|row| row.live_bytes).sum::<u64>()
-    }
-
-    /// Whether a device is in service and should have everything that the accounts have on it.
-    pub(crate) fn is_settled(&self, device: DeviceNumber) -> bool {
-        let slots = self.devices.slots();
-        slots.get(device.index()).is_some_and(|slot| slot.is_writable() && slot.entry.state == DeviceState::InUse)
-    }
-
-    /// The first device that is neither settled nor has left: it may have what is missing or damaged on all others.
-    pub(crate) fn unsettled(&self) -> Option<Slot> {
-        let slots = self.devices.slots();
-        let is_there = |number| self.is_settled(number) || self.devices.has_left(number);
-        slots.iter().find(|slot| !is_there(slot.entry.number)).cloned()
-    }
-
-    /// Whether a device may have more than can be read on it now: by returning, or by a rebuild.
-    pub(crate) fn is_awaited(&self, device: DeviceNumber) -> bool {
-        let slots = self.devices.slots();
-        slots.get(device.index()).is_some_and(|slot| match slot.trouble {
-            None | Some(Trouble::Stale { .. }) => slot.entry.state == DeviceState::Rebuilding,
-            Some(_) => slot.entry.state != DeviceState::Gone,
-        })
-    }
-
-    /// The copies on these devices that were read, as the end of "damaged on …".
-    pub(crate) fn copies_in_words(&self, devices: &[DeviceNumber]) -> String {
-        let is_away = |device: &&DeviceNumber| self.is_awaited(**device);
-        let away: Vec<String> = devices.iter().filter(is_away).map(DeviceNumber::to_string).collect();
-        match (&away[..], devices.len()) {
-            ([], 0 | 1) => "its only copy".to_owned(),
-            ([], _) => "every copy".to_owned(),
-            ([one], _) => format!("every copy that can be read; device {one}, which may have it, is not in service"),
-            (several, _) => format!(
-                "every copy that can be read; devices {}, which may have it, are not in service",
-                several.join(", ")
-            ),
-        }
-    }
-
-    /// What helps against damage on all copies that can be read, of what is on these devices.
-    pub(crate) fn remedy_beyond<'d>(&self, devices: impl IntoIterator<Item = &'d DeviceNumber>) -> Remedy {
-        match devices.into_iter().any(|&device| self.is_awaited(device)) {
-            true => Remedy::Rebuild,
-            false => Remedy::Lost,
-        }
-    }
-
-    /// Whether a copy of a segment cannot be opened, and may be there.
-    pub(crate) fn is_unopened(&self, device: DeviceNumber, segment: SegmentId) -> bool {
-        let opened = self.devices.segment(device, segment, Mode::Read);
-        opened.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
-    }
-
-    /// Whether some copy of a segment is such.
-    pub(crate) fn has_unopened(&self, row: &SegmentRow) -> bool {
-        row.devices.iter().any(|&device| self.is_unopened(device, row.id()))
-    }
-
-    /// As [`remedy_beyond`](Self::remedy_beyond), of what is in a segment: a copy that cannot be opened may have it.
-    pub(crate) fn remedy_of_segment(&self, row: &SegmentRow) -> Remedy {
-        if self.has_unopened(row) { Remedy::Rebuild } else { self.remedy_beyond(&row.devices) }
-    }
-
-    /// The same of the faulty units of a stripe that parity cannot repair.
-    pub(crate) fn remedy_of_stripe<'u>(&self, chunk: &Chunk, faulty: impl Iterator<Item = &'u FaultyUnit>) -> Remedy {
-        let (unopened, known): (Vec<_>, Vec<_>) = faulty.partition(|unit| matches!(unit.fault, UnitFault::Unopened(_)));
-        match !unopened.is_empty() && known.len() <= usize::from(chunk.stripes.parity) {
-            true => Remedy::Rebuild,
-            false => self.remedy_beyond(chunk.components.iter().map(|component| &component.device)),
-        }
-    }
-
-    /// Bytes of the log that are damaged on every copy, with no object in use among them. If something is missing, the
-    /// index may have been built from this log after the damage: it does not show what was there.
-    pub(crate) fn damage_without_objects(&self, row: &SegmentRow, range: Range<LogOffset>) -> Problem {
-        let copies = self.copies_in_words(&row.devices);
-        let is_complete = self.completeness_of(&self.view().state.notes).is_empty();
-        let (rest, remedy) = match is_complete {
-            true if self.has_unopened(row) => ("", Remedy::Rebuild),
-            true => ("", Remedy::Harmless),
-            false => (", and what was there is unknown", self.remedy_of_segment(row)),
-        };
-        let cause = format!("bytes are damaged on {copies}{rest}");
-        let problem = Problem::new(ProblemKind::Record, self.segment_place(row), cause, remedy);
-        problem.within(row.number, range).of_unknown()
     }
 }
 
@@ -598,15 +511,17 @@ impl<'m> Scrubber<'m> {
         }
         let range = LogOffset::START..FIRST_BATCH_AT;
         let mut cause = "its header is damaged".to_owned();
-        let repaired_bytes = match is_held {
-            true => self.repaired(self.engine.repair_segment(row.number, range.clone()), &mut cause)?.unwrap_or(0),
-            false => 0,
+        let repaired = match is_held {
+            true => self.repaired_copies(row, range.clone(), &mut cause)?,
+            false => RepairedCopies::default(),
         };
         for &device in without {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let remedy = if is_held { Remedy::Repair } else { Remedy::Harmless };
-            let problem = Problem::new(ProblemKind::SegmentHeader, place, cause.clone(), remedy).on(device);
-            self.found(problem.within(row.number, range.clone()), repaired_bytes > 0 && self.engine.is_settled(device));
+            let cause = cause_on(device, &repaired, &cause);
+            let problem = Problem::new(ProblemKind::SegmentHeader, place, cause, remedy).on(device);
+            let is_repaired = repaired.has(device) && self.engine.is_settled(device);
+            self.found(problem.within(row.number, range.clone()), is_repaired);
         }
         Ok(())
     }
@@ -614,16 +529,30 @@ impl<'m> Scrubber<'m> {
     fn flaw(&mut self, row: &SegmentRow, flaw: DamagedRecords) -> Result<()> {
         let damaged = format_counted(flaw.records, "record was", "records were");
         let mut cause = format!("{damaged} damaged on this copy");
-        let repaired_bytes = self.repaired(self.engine.repair_segment(row.number, flaw.range.clone()), &mut cause)?;
-        let repaired_bytes = repaired_bytes.unwrap_or(0);
+        let repaired = self.repaired_copies(row, flaw.range.clone(), &mut cause)?;
         for &device in &flaw.devices {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
-            let problem = Problem::new(ProblemKind::Record, place, cause.clone(), Remedy::Repair).on(device);
+            let cause = cause_on(device, &repaired, &cause);
+            let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
             let mut problem = problem.within(row.number, flaw.range.clone());
             problem.key.clone_from(&flaw.key);
-            self.found(problem, repaired_bytes > 0 && self.engine.is_settled(device));
+            self.found(problem, repaired.has(device) && self.engine.is_settled(device));
         }
         Ok(())
+    }
+
+    /// Repairs a range of a segment on its copies; on none if that fails as in [`repaired`](Self::repaired).
+    fn repaired_copies(
+        &mut self,
+        row: &SegmentRow,
+        range: Range<LogOffset>,
+        cause: &mut String,
+    ) -> Result<RepairedCopies> {
+        let repaired = self.engine.repair_segment(row.number, range);
+        let repaired = repaired.and_then(|repaired| repaired.unless(is_of_replaced));
+        let repaired = self.repaired(repaired, cause)?.unwrap_or_default();
+        self.report.failed += repaired.failed();
+        Ok(repaired)
     }
 
     /// The outcome of a repair; `None`, with its error added to the cause, if it failed in a way that says nothing
@@ -678,6 +607,14 @@ impl<'m> Scrubber<'m> {
             self.found(problem.on(run.device).of(key), !is_left);
         }
         Ok(())
+    }
+}
+
+/// The cause of a problem on one device, with why it was not repaired there.
+fn cause_on(device: DeviceNumber, repaired: &RepairedCopies, cause: &str) -> String {
+    match repaired.cause(device) {
+        Some(error) => format!("{cause}; it was not repaired: {error}"),
+        None => cause.to_owned(),
     }
 }
 

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use crate::engine::locking::Access;
 use crate::format::ids::DeviceNumber;
+use crate::format::names::segment_path;
 use crate::maintain::problem::{Problem, ProblemKind};
 use crate::simulation::mishap::{FileKind, Rot};
 use crate::simulation::subject::{Simulated, geometry, home};
@@ -216,4 +217,29 @@ fn blocks_that_are_damaged_in_both_copies_are_made_good_if_they_are_not_the_same
     let (_, report, _) = subject.scrub_and_rebuild().unwrap();
     assert_eq!((report.found, report.repaired, report.is_index_lost), (2, 2, false));
     assert_eq!((tables(&world, 0), tables(&world, 1)), (sound.clone(), sound));
+}
+
+/// Two of three copies are damaged, and one of them cannot be opened for writing.
+#[test]
+fn a_copy_that_cannot_be_opened_for_writing_is_not_said_to_be_repaired() {
+    let geometry = geometry(3, 0, 3, (2, 0));
+    let world = World::new(Simulated::devices(&geometry), 1);
+    let subject = Simulated::create(&geometry, &world).unwrap();
+    let store = subject.store();
+    store.put(&key(0), &Attributes::default(), b"content").unwrap();
+    store.engine().close_active_segment().unwrap();
+    let at = store.entry(&key(0)).unwrap().unwrap().entry.location;
+    let path = segment_path(store.engine().segment_id(at.segment));
+    for device in [1, 2] {
+        world.device(device).flip_bit(&path, 8 * (at.offset.0 + 60));
+    }
+    world.device(2).set_writable(&path, false);
+    let (subject, report, problems) = subject.scrub_and_rebuild().unwrap();
+    let repaired: Vec<_> = problems.iter().map(|(problem, is_repaired)| (problem.device, *is_repaired)).collect();
+    assert_eq!(repaired, [(Some(DeviceNumber(1)), true), (Some(DeviceNumber(2)), false)]);
+    assert_eq!((report.found, report.repaired, report.failed), (2, 1, 0));
+    assert!(problems[1].0.cause.contains("it was not repaired"), "{problems:?}");
+    world.device(2).set_writable(&path, true);
+    let (left, report) = subject.scrub_until(None).unwrap();
+    assert_eq!((left, report.found, report.repaired), (vec![], 1, 1));
 }

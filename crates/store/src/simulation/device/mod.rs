@@ -121,6 +121,14 @@ impl SimulatedDevice {
         });
     }
 
+    /// Sets whether a file can be opened for writing.
+    pub(crate) fn set_writable(&self, path: &str, is_writable: bool) {
+        self.disk(|disk| match is_writable {
+            true => disk.protected.remove(path),
+            false => disk.protected.insert(path.to_owned()),
+        });
+    }
+
     /// Deletes a file.
     pub(crate) fn delete(&self, path: &str) {
         self.disk(|disk| {
@@ -210,7 +218,11 @@ impl Device for SimulatedDevice {
             });
         }
         self.whole(DeviceOperation::Read, |state, device| {
-            let file = *state.disks[device.number].names.current.get(path).ok_or_else(missing)?;
+            let disk = &state.disks[device.number];
+            let file = *disk.names.current.get(path).ok_or_else(missing)?;
+            if mode == Mode::Write && disk.protected.contains(path) {
+                return Err(Errno::ACCESS.into());
+            }
             Ok(device.handle(state, path, file, mode == Mode::Write))
         })
     }
