@@ -152,7 +152,8 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Previous, entry: &Entry, cl
     before.place = Some((segment, offset + record_bytes));
 }
 
-/// Decodes the entry at `at` and advances `at`; `None` if it is invalid.
+/// Decodes the entry at `at` and advances `at`; `None` if it is invalid: numbers and flags are those that [`encode`]
+/// writes, and no others.
 ///
 /// Always inlined: otherwise the result is copied by words just after it was written by fields, and the processor
 /// stalls.
@@ -180,7 +181,8 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
         };
         return (tag == Kind::Removal as u8).then_some(removal);
     }
-    let number = if tag & NUMBERED != 0 { id.checked_sub(take(bytes, at)?).filter(|&number| number > 0)? } else { id };
+    let number_below = if tag & NUMBERED != 0 { Some(take(bytes, at)?).filter(|&below| below > 0)? } else { 0 };
+    let number = id.checked_sub(number_below).filter(|&number| number > 0)?;
     let attributes_id = match has_attributes_id {
         true => id.checked_add(take(bytes, at)?).filter(|&attributes_id| attributes_id > id)?,
         false => 0,
@@ -192,7 +194,10 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
     };
     let record_bytes = take(bytes, at)?.checked_mul(4)?;
     let size = take(bytes, at)?;
-    let size_bytes = if tag & SIZE_BELOW_RECORD != 0 { record_bytes.checked_sub(size)? } else { size };
+    let size_bytes = match tag & SIZE_BELOW_RECORD {
+        0 => size,
+        _ => record_bytes.checked_sub(size).filter(|&size_bytes| kind != Kind::Link && size < size_bytes)?,
+    };
     let class = take(bytes, at)?;
     let seconds = before.seconds.wrapping_add(unzigzag(take(bytes, at)?));
     let mtime = Time { seconds, nanoseconds: take_nanoseconds(bytes, at)? };
@@ -335,13 +340,31 @@ mod tests {
     }
 
     #[test]
+    fn what_no_table_has_is_refused() {
+        let read = |bytes: &[u8]| decode(bytes, &mut 0, &mut Previous::default()).map(|entry| entry.size_bytes);
+        let (file, link, id) = (Kind::File as u8, Kind::Link as u8, zigzag(7) as u8);
+        // Segment, offset, length of the record, size, class, time.
+        assert_eq!(read(&[file, id, 1, 1, 20, 5, 0, 0, 0]), Some(5));
+        assert_eq!(read(&[file, zigzag(0) as u8, 1, 1, 20, 5, 0, 0, 0]), None, "no record has number 0");
+        for (below, is_read) in [(0, false), (6, true), (7, false), (8, false)] {
+            assert_eq!(read(&[file | NUMBERED, id, below, 1, 1, 20, 5, 0, 0, 0]).is_some(), is_read, "{below}");
+        }
+        // A record of 80 bytes: the difference is written if it is the lower number, and never of a link.
+        for (below, size_bytes) in [(39, Some(41)), (40, None), (81, None)] {
+            assert_eq!(read(&[file | SIZE_BELOW_RECORD, id, 1, 1, 20, below, 0, 0, 0]), size_bytes, "{below}");
+        }
+        assert_eq!(read(&[link, id, 1, 1, 20, 5, 0, 0, 0]), Some(5));
+        assert_eq!(read(&[link | SIZE_BELOW_RECORD, id, 1, 1, 20, 5, 0, 0, 0]), None);
+    }
+
+    #[test]
     fn what_refers_to_nothing_or_overflows_is_refused() {
-        let nothing_before = [Kind::File as u8 | ADJACENT, 0, 1, 0, 0, 0, 0];
+        let nothing_before = [Kind::File as u8 | ADJACENT, 2, 1, 0, 0, 0, 0];
         assert_eq!(decode(&nothing_before, &mut 0, &mut Previous::default()), None);
-        let larger_than_its_record = [Kind::File as u8 | SIZE_BELOW_RECORD, 0, 1, 1, 1, 5, 0, 0, 0];
+        let larger_than_its_record = [Kind::File as u8 | SIZE_BELOW_RECORD, 2, 1, 1, 1, 5, 0, 0, 0];
         assert_eq!(decode(&larger_than_its_record, &mut 0, &mut Previous::default()), None);
         for tag in [0, 15, Kind::Removal as u8 | ADJACENT] {
-            assert_eq!(decode(&[tag, 0, 1, 1, 1, 1, 0, 0, 0], &mut 0, &mut Previous::default()), None, "{tag}");
+            assert_eq!(decode(&[tag, 2, 1, 1, 1, 1, 0, 0, 0], &mut 0, &mut Previous::default()), None, "{tag}");
         }
         let number_of_none = [Kind::File as u8 | NUMBERED, zigzag(5) as u8, 5, 1, 1, 1, 0, 0, 0, 0];
         assert_eq!(decode(&number_of_none, &mut 0, &mut Previous::default()), None);
@@ -352,7 +375,7 @@ mod tests {
             assert_eq!(decode(&far, &mut 0, &mut Previous::default()).is_some(), is_read, "{id}");
         }
         let changed = |rest: &[u8]| {
-            let bytes = [&[Kind::File as u8 | CHANGED, 0, 1, 1, 1, 1, 0, 0, 0], rest].concat();
+            let bytes = [&[Kind::File as u8 | CHANGED, 2, 1, 1, 1, 1, 0, 0, 0], rest].concat();
             decode(&bytes, &mut 0, &mut Previous::default()).map(|entry| entry.ctime)
         };
         assert_eq!(changed(&[1, 7]), Some(Time { seconds: 0, nanoseconds: 7 }));
@@ -370,7 +393,7 @@ mod tests {
         }
         wrong.location.offset = LogOffset(82);
         assert!(refuse(&wrong).is_some());
-        let unknown_class = [Kind::File as u8, 0, 1, 1, 1, 1, 7, 0, 0];
+        let unknown_class = [Kind::File as u8, 2, 1, 1, 1, 1, 7, 0, 0];
         let read = decode(&unknown_class, &mut 0, &mut Previous::default()).unwrap();
         assert_eq!(read.resolve(&[(0, 0, 0)]), None);
     }
