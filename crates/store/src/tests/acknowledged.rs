@@ -7,11 +7,14 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::{bytes, file, key};
+use crate::engine::locking::Access;
 use crate::engine::sync::RECENT_LIMIT;
 use crate::error::ErrorKind;
 use crate::format::ids::DeviceNumber;
+use crate::format::release::Released;
+use crate::locks::lock;
 use crate::simulation::mishap::Absence;
-use crate::simulation::subject::{Simulated, geometry};
+use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::{Fault, World};
 use crate::{Durability, Existing, Plan, Store};
@@ -183,4 +186,70 @@ fn a_batch_that_lost_a_piece_does_not_end_well() {
     batch.put(&key("later"), &file(), b"content").unwrap();
     assert_eq!(batch.commit().unwrap_err().kind(), ErrorKind::NoSpace);
     assert!(store.get(&key("k0")).unwrap().is_none() && store.get(&key("later")).unwrap().is_some());
+}
+
+/// The number is released in the log, and no mark says that it was given: only the release does.
+#[test]
+fn the_number_of_a_segment_that_could_not_be_begun_is_not_given_again() {
+    let settings = geometry(2, 0, 2, (2, 0));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    store.put(&key("before"), &file(), b"before").unwrap();
+    let first = store.engine().writer().unwrap().newest_segment;
+    let mut batch = store.batch(Durability::Batch);
+    for number in 0..settings.segment_bytes / 1000 {
+        batch.put(&key(&format!("too much/{number}")), &file(), &[1; 1000]).unwrap();
+    }
+    world.fail(Fault { operation: 0, errno: Errno::NOSPC, is_lasting: true, device: Some(1) });
+    assert_eq!(batch.commit().unwrap_err().kind(), ErrorKind::NoSpace);
+    world.clear_faults();
+    let burned = store.engine().writer().unwrap().newest_segment;
+    assert_eq!(burned, first.next());
+    // Its record repeats all that was released, in the segment that goes on.
+    store.pin("mount").unwrap();
+    assert_eq!(store.engine().writer().unwrap().position.segment, first);
+
+    let world = world.after_kill(1);
+    let after = Simulated::open(&settings, &world).unwrap();
+    after.store().put(&key("acknowledged"), &file(), b"content").unwrap();
+    assert_eq!(after.store().engine().writer().unwrap().position.segment, burned.next());
+    drop(after);
+    let rebuilt = Simulated::open_as(&home(&settings), &world, Access::RebuildIndex).unwrap();
+    assert!(rebuilt.store().completeness().is_complete(), "{:?}", rebuilt.store().completeness().lines());
+    assert_eq!(rebuilt.store().get(&key("acknowledged")).unwrap().as_deref(), Some(&b"content"[..]));
+}
+
+/// What was released is unlinked without another record.
+#[test]
+fn a_release_that_could_not_be_written_is_not_remembered() {
+    let settings = geometry(1, 0, 1, (1, 0));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let engine = subject.store().engine();
+    subject.store().put(&key("a"), &file(), b"content").unwrap();
+    let mut released = Released::default();
+    released.add_extent(DeviceNumber(0), 7);
+    let _sync = lock(&engine.sync);
+    let mut writer = engine.writer().unwrap();
+    world.fail(Fault { operation: 0, errno: Errno::NOSPC, is_lasting: false, device: None });
+    assert_eq!(engine.release(&mut writer, &released).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert!(!writer.released.has_extent(DeviceNumber(0), 7));
+    engine.release(&mut writer, &released).unwrap();
+    assert!(writer.released.has_extent(DeviceNumber(0), 7));
+}
+
+/// Too many open files are no fault of a device.
+#[test]
+fn a_process_without_descriptors_takes_no_device_out_of_service() {
+    let settings = geometry(2, 3, 2, (2, 1));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    let put = || store.put(&key("large"), &file(), &bytes(1, 60_000));
+    world.fail(Fault { operation: 0, errno: Errno::MFILE, is_lasting: true, device: Some(2) });
+    put().unwrap_err();
+    world.clear_faults();
+    assert_eq!((subject.out_of_service(), store.engine().latched()), (vec![], None));
+    put().unwrap();
 }

@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 
 use super::{bytes, file, key};
 use crate::engine::locking::Access;
+use crate::format::ids::DeviceNumber;
 use crate::format::names::{EXTENTS, SEGMENTS, segment_path};
+use crate::format::superblock::SUPERBLOCK;
+use crate::simulation::mishap::FileKind;
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
-use crate::{Key, Problem, Progress, Remedy, RepairOptions, RepairReport, Store};
+use crate::{Key, OpenOptions, Problem, Progress, Remedy, RepairOptions, RepairReport, Store};
 
 /// The names of all objects.
 fn names(store: &Store) -> Vec<String> {
@@ -167,4 +170,38 @@ fn segments_in_a_directory_that_cannot_be_listed_are_not_missing() {
     world.device(1).set_listable(SEGMENTS, false);
     let found: Vec<String> = problems(&home, &world).iter().map(Problem::without_advice).collect();
     assert!(found.len() == 1 && found[0].contains("cannot be listed"), "{found:?}");
+}
+
+/// Its superblock was damaged, so the log was read without it, and the repair takes it back.
+#[test]
+fn what_a_device_has_that_came_back_in_this_run_is_not_accepted_as_missing() {
+    let settings = geometry(2, 0, 1, (1, 0));
+    let (world, home) = (World::new(Simulated::devices(&settings), 1), home(&settings));
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    // Each segment is on one of the devices.
+    let name = (0..).map(|number| key(&format!("f{number}"))).find(|name| {
+        store.put(name, &file(), b"content").unwrap();
+        store.engine().close_active_segment().unwrap();
+        let segment = store.entry(name).unwrap().unwrap().entry.location.segment;
+        segment.0 > 1 && store.engine().copies(segment) == [DeviceNumber(1)]
+    });
+    store.put(&key("last"), &file(), b"content").unwrap();
+    drop(subject);
+    for device in [0, 1] {
+        let device = world.device(device);
+        let files = device.files().into_iter().map(|(path, _)| path);
+        files.filter(|path| FileKind::of(path).is_of_index()).for_each(|path| device.delete(&path));
+    }
+    world.device(1).zero(SUPERBLOCK, 0, 1 << 20);
+    let how = OpenOptions { degraded: true, ..OpenOptions::default() };
+    let repair = |accept: bool| {
+        let options = RepairOptions { accept, ..RepairOptions::default() };
+        Simulated::repair_how(&home, &world, &how, options, &Progress::default())
+    };
+    let error = repair(true).unwrap_err();
+    assert!(error.to_string().contains("device 1 came back in this run"), "{error}");
+    repair(false).unwrap();
+    let store = Simulated::open(&settings, &world).unwrap();
+    assert_eq!(store.store().get(&name.unwrap()).unwrap().as_deref(), Some(&b"content"[..]));
 }

@@ -231,6 +231,8 @@ pub(crate) struct Scrubber<'m> {
     /// Whether this pass found the index lost and stopped; the same in `report` may be from before a rebuild.
     lacks_index: bool,
     noted: Instant,
+    /// Longest time between two notes.
+    noted_every: Duration,
     /// Extent files that were met: they are read from their devices.
     uncached: BTreeSet<(DeviceNumber, u32)>,
 }
@@ -246,6 +248,7 @@ impl<'m> Scrubber<'m> {
             keeps_notes,
             lacks_index: false,
             noted: Instant::now(),
+            noted_every: NOTED_EVERY,
             uncached: BTreeSet::new(),
         }
     }
@@ -362,7 +365,7 @@ impl<'m> Scrubber<'m> {
     }
 
     fn note(&mut self, segment: SegmentNumber, offset: LogOffset) -> Result<()> {
-        if !self.keeps_notes || self.noted.elapsed() < NOTED_EVERY && offset > LogOffset::START {
+        if !self.keeps_notes || self.noted.elapsed() < self.noted_every && offset > LogOffset::START {
             return Ok(());
         }
         self.noted = Instant::now();

@@ -2,10 +2,13 @@
 //! or from the log.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::Scrubber;
 use crate::engine::locking::Access;
+use crate::engine::pace::{Pace, outcome};
 use crate::format::ids::DeviceNumber;
 use crate::format::names::segment_path;
 use crate::maintain::problem::{Problem, ProblemKind};
@@ -13,7 +16,7 @@ use crate::simulation::mishap::{FileKind, Rot};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::{Fault, World};
-use crate::{Attributes, Durability, Geometry, Key, RepairOptions};
+use crate::{Attributes, Durability, Geometry, Key, Progress, RepairOptions};
 
 const PAGE_BYTES: u64 = 4096;
 /// Several tables, and some recent changes.
@@ -242,4 +245,31 @@ fn a_copy_that_cannot_be_opened_for_writing_is_not_said_to_be_repaired() {
     world.device(2).set_writable(&path, true);
     let (left, report) = subject.scrub_until(None).unwrap();
     assert_eq!((left, report.found, report.repaired), (vec![], 1, 1));
+}
+
+/// Damage is reported at the end of its segment, so the scrub resumes before it.
+#[test]
+fn a_scrub_that_is_resumed_finds_what_it_found_before_it_was_interrupted() {
+    let geometry = geometry(1, 0, 1, (1, 0));
+    let world = World::new(Simulated::devices(&geometry), 1);
+    let subject = Simulated::create(&geometry, &world).unwrap();
+    let store = subject.store();
+    for number in 0..4 {
+        store.put(&key(number), &Attributes::default(), &[1; 1000]).unwrap();
+    }
+    let at = store.entry(&key(0)).unwrap().unwrap().entry.location;
+    world.device(0).flip_bit(&segment_path(store.engine().segment_id(at.segment)), 8 * (at.offset.0 + 500));
+    let progress = Progress::observed(|progress| {
+        let seen = progress.snapshot();
+        if seen.stage.name == "scrubbing" && seen.bytes > 2000 {
+            progress.stop();
+        }
+    });
+    let mut found = |_: &Problem, _| {};
+    let mut scrubber = Scrubber::new(store.engine(), &mut found, true);
+    scrubber.noted_every = Duration::ZERO;
+    let ended = outcome(scrubber.scrub(None, &mut Pace::new(None, &progress)));
+    assert!(!ended.unwrap(), "it was to be interrupted");
+    let (left, report) = subject.scrub_until(None).unwrap();
+    assert_eq!((left.len(), report.found, report.is_complete), (1, 1, true), "{left:?}");
 }

@@ -151,10 +151,20 @@ impl Simulated {
         options: RepairOptions,
         progress: &Progress,
     ) -> Result<Repaired> {
+        Simulated::repair_how(home, world, &OpenOptions::default(), options, progress)
+    }
+
+    /// The same, opened with these options.
+    pub(crate) fn repair_how(
+        home: &Path,
+        world: &World,
+        how: &OpenOptions,
+        options: RepairOptions,
+        progress: &Progress,
+    ) -> Result<Repaired> {
         let platform = platform(world);
-        let how = OpenOptions::default();
-        let plan = plan_repair_on(platform.clone(), home, &how, None, &mut |_| {}, &Progress::default())?;
-        let report = repair_on(platform, home, &how, &plan, options, &mut |_, _| {}, progress)?;
+        let plan = plan_repair_on(platform.clone(), home, how, None, &mut |_| {}, &Progress::default())?;
+        let report = repair_on(platform, home, how, &plan, options, &mut |_, _| {}, progress)?;
         Ok(Repaired { plan, report })
     }
 
