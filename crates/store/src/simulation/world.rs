@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use super::media::{File, Luck, Names};
-use super::mishap::{Betrayal, FileKind};
+use super::mishap::{Betrayal, FileKind, Outage, Passing};
 use crate::index::table::INDEX_DIRECTORY;
 use crate::random::Random;
 
@@ -80,6 +80,8 @@ pub(super) struct Disk {
     /// All files that ever existed, by number: a name of one may still reappear.
     pub(super) files: BTreeMap<u64, File>,
     pub(super) capacity_bytes: Option<u64>,
+    /// Limits what can be allocated, too, and the device does not say so.
+    pub(super) quota_bytes: Option<u64>,
     pub(super) is_lost: bool,
     /// Changes when the device disappears or returns: open files then fail for ever.
     pub(super) incarnation: u64,
@@ -136,6 +138,12 @@ pub(super) struct WorldState {
     pub(super) places: BTreeMap<String, usize>,
     /// Writes that a device will acknowledge but not do.
     pub(super) betrayals: Vec<Betrayal>,
+    /// Places that cannot be read for a while.
+    pub(super) passing: Vec<Passing>,
+    /// Number of reads that failed there.
+    pub(super) passed: u64,
+    /// Times in which everything on a device fails.
+    pub(super) outages: Vec<Outage>,
     /// Reads of the content of files, by their kind.
     pub(super) reads: BTreeMap<FileKind, u64>,
     operations: u64,
@@ -153,6 +161,9 @@ impl WorldState {
         WorldState {
             places: (0..disks.len()).map(|number| (format!("{HERE}/{number}"), number)).collect(),
             betrayals: Vec::new(),
+            passing: Vec::new(),
+            passed: 0,
+            outages: Vec::new(),
             reads: BTreeMap::new(),
             disks,
             handles: BTreeMap::new(),
@@ -179,6 +190,11 @@ impl WorldState {
         self.crash_at.is_some_and(|at| self.operations >= at)
     }
 
+    /// Number of operations so far.
+    pub(super) fn operations(&self) -> u64 {
+        self.operations
+    }
+
     /// Whether an operation is still to fail.
     pub(super) fn has_faults(&self) -> bool {
         !self.faults.is_empty()
@@ -202,10 +218,9 @@ impl WorldState {
     }
 
     pub(super) fn room_bytes(&self, device: usize) -> u64 {
-        match self.disks[device].capacity_bytes {
-            Some(capacity) => capacity.saturating_sub(self.taken_bytes(device)),
-            None => u64::MAX,
-        }
+        let disk = &self.disks[device];
+        let most = disk.capacity_bytes.into_iter().chain(disk.quota_bytes).min();
+        most.map_or(u64::MAX, |most| most.saturating_sub(self.taken_bytes(device)))
     }
 }
 
@@ -372,6 +387,8 @@ impl World {
         // What is to befall a device goes with it.
         state.betrayals.iter_mut().for_each(|betrayal| betrayal.device = place(betrayal.device));
         state.faults.iter_mut().for_each(|fault| fault.device = fault.device.map(place));
+        state.passing.iter_mut().for_each(|passing| passing.device = place(passing.device));
+        state.outages.iter_mut().for_each(|outage| outage.device = place(outage.device));
     }
 
     /// Counts an operation; fails if there is a crash, or the device is lost. Returns the error with which it must end,
@@ -394,8 +411,13 @@ impl World {
             return Err(io::Error::other("crashed"));
         }
         let mut failure = None;
+        let number = state.operations;
+        if state.is_out(device, number) {
+            failure = Some(Errno::IO);
+            state.failures += 1;
+            state.failed.insert(device);
+        }
         if counts {
-            let number = state.operations;
             state.operations += 1;
             if let Some(at) = state.faults.iter().position(|fault| fault.hits(number, operation, device)) {
                 failure = Some(state.faults[at].errno);

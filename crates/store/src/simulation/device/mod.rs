@@ -55,9 +55,9 @@ impl SimulatedDevice {
         self.disk(|disk| disk.capacity_bytes = Some(capacity_bytes));
     }
 
-    /// Removes the limit.
+    /// Removes the limits.
     pub(crate) fn set_endless(&self) {
-        self.disk(|disk| disk.capacity_bytes = None);
+        self.disk(|disk| (disk.capacity_bytes, disk.quota_bytes) = (None, None));
     }
 
     /// Paths and sizes in bytes of all files, by path.
@@ -335,6 +335,15 @@ impl SimulatedFile {
         self.device.whole(DeviceOperation::Read, |state, _| Ok(Arc::clone(&self.in_state(state)?.current)))
     }
 
+    /// Fails if the range cannot be read now.
+    fn pass(&self, offset: u64, length: usize) -> io::Result<()> {
+        let range = offset..offset.saturating_add(length as u64);
+        match self.device.world.state().pass(self.device.number, self.file, range) {
+            true => Ok(()),
+            false => Err(Errno::IO.into()),
+        }
+    }
+
     fn must_be_writable(&self, errno: Errno) -> io::Result<()> {
         if self.is_writable { Ok(()) } else { Err(errno.into()) }
     }
@@ -366,6 +375,7 @@ impl DeviceFile for SimulatedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let content = self.read_content()?;
         let part = SimulatedFile::part(&content, offset, buffer.len())?;
+        self.pass(offset, part.len())?;
         buffer[..part.len()].copy_from_slice(part);
         Ok(part.len())
     }
@@ -373,6 +383,7 @@ impl DeviceFile for SimulatedFile {
     fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize> {
         let content = self.read_content()?;
         let part = SimulatedFile::part(&content, offset, length)?;
+        self.pass(offset, part.len())?;
         buffer.extend_from_slice(part);
         Ok(part.len())
     }

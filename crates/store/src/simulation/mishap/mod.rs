@@ -1,10 +1,12 @@
 //! Faults of whole devices and single writes: a device disappears and returns, is emptied, is stale, has another's
-//! place; bytes rot; an acknowledged write never reached the device, or reached another place of it.
+//! place; bytes rot, or cannot be read for a while; an acknowledged write never reached the device, or reached another
+//! place of it; a device has less space than it says, or is gone for some operations.
 //!
 //! What was written and is not durable disappears with its device. Files that were open on it fail for ever, even after
 //! its return.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::device::{DeviceImage, SimulatedDevice};
@@ -91,6 +93,28 @@ pub(crate) struct Betrayal {
     pub(crate) goes_elsewhere: bool,
 }
 
+/// A place that cannot be read for a while.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Passing {
+    /// The device.
+    pub(crate) device: usize,
+    file: u64,
+    at: u64,
+    /// Reads of it that succeed first.
+    spared: u64,
+    /// Reads that fail then.
+    failing: u64,
+}
+
+/// A time in which everything on a device fails.
+#[derive(Debug, Clone)]
+pub(crate) struct Outage {
+    /// The device.
+    pub(crate) device: usize,
+    /// The operations of the world in it.
+    operations: Range<u64>,
+}
+
 /// A removed device.
 #[derive(Debug, Clone)]
 pub(crate) struct Detached(Disk);
@@ -110,6 +134,28 @@ impl WorldState {
     pub(super) fn betrayal(&mut self, device: usize, kind: FileKind) -> Option<Betrayal> {
         let at = self.betrayals.iter().position(|one| one.device == device && one.kind == kind)?;
         Some(self.betrayals.remove(at))
+    }
+
+    /// Whether a range of a file can be read now.
+    pub(super) fn pass(&mut self, device: usize, file: u64, range: Range<u64>) -> bool {
+        let is_met = |one: &Passing| (one.device, one.file) == (device, file) && range.contains(&one.at);
+        let Some(at) = self.passing.iter().position(is_met) else { return true };
+        let one = &mut self.passing[at];
+        if one.spared > 0 {
+            one.spared -= 1;
+            return true;
+        }
+        one.failing -= 1;
+        if one.failing == 0 {
+            self.passing.remove(at);
+        }
+        self.passed += 1;
+        false
+    }
+
+    /// Whether everything on a device fails at an operation.
+    pub(super) fn is_out(&self, device: usize, operation: u64) -> bool {
+        self.outages.iter().any(|outage| outage.device == device && outage.operations.contains(&operation))
     }
 
     /// Overwrites existing blocks of a file of the device with `data`.
@@ -243,10 +289,51 @@ impl World {
         state.disks[device].capacity_bytes = Some(taken_bytes + blocks * BLOCK_BYTES as u64);
     }
 
+    /// The same, and the device says that it has more.
+    pub(crate) fn set_quota(&self, device: usize, blocks: u64) {
+        let mut state = self.state();
+        let taken_bytes = state.taken_bytes(device);
+        state.disks[device].quota_bytes = Some(taken_bytes + blocks * BLOCK_BYTES as u64);
+    }
+
     /// Whether a device is full, or will fail.
     pub(crate) fn is_troubled(&self) -> bool {
         let state = self.state();
-        state.has_faults() || state.disks.iter().any(|disk| disk.capacity_bytes.is_some())
+        let is_full = |disk: &Disk| disk.capacity_bytes.is_some() || disk.quota_bytes.is_some();
+        state.has_faults() || !state.outages.is_empty() || state.disks.iter().any(is_full)
+    }
+
+    /// A place determined by `place`, in the files of a kind, cannot be read for `failing` reads of it, after `spared`
+    /// of them; returns whether there is such a file.
+    pub(crate) fn unread(&self, device: usize, kind: FileKind, place: u64, (spared, failing): (u64, u64)) -> bool {
+        assert!(failing > 0, "some reads fail");
+        let Some((path, at)) = self.place_in(device, kind, &mut Random::new(place)) else { return false };
+        let mut state = self.state();
+        let file = state.disks[device].names.current[&path];
+        state.passing.push(Passing { device, file, at, spared, failing });
+        true
+    }
+
+    /// Everything can be read again.
+    pub(crate) fn end_passing(&self) {
+        self.state().passing.clear();
+    }
+
+    /// Number of reads that failed for a while.
+    pub(crate) fn passed(&self) -> u64 {
+        self.state().passed
+    }
+
+    /// After this many operations, everything on a device fails for as many as that.
+    pub(crate) fn lose_for(&self, device: usize, after: u64, operations: u64) {
+        let mut state = self.state();
+        let from = state.operations() + after;
+        state.outages.push(Outage { device, operations: from..from + operations });
+    }
+
+    /// All devices work again.
+    pub(crate) fn end_outages(&self) {
+        self.state().outages.clear();
     }
 
     /// The number of the disk at a path, if there is one.
@@ -270,9 +357,8 @@ impl World {
         (0..count).map(|device| self.image(device)).collect()
     }
 
-    /// Damages a place determined by `place`, in the files of a kind; returns where, if there is such a file.
-    pub(crate) fn rot(&self, device: usize, kind: FileKind, rot: Rot, place: u64) -> Option<(String, u64)> {
-        let mut random = Random::new(place);
+    /// A place in the files of a kind.
+    fn place_in(&self, device: usize, kind: FileKind, random: &mut Random) -> Option<(String, u64)> {
         let files: Vec<(String, u64)> = self
             .device(device)
             .files()
@@ -288,6 +374,13 @@ impl World {
             }
             is_here
         })?;
+        Some((path, at))
+    }
+
+    /// Damages a place determined by `place`, in the files of a kind; returns where, if there is such a file.
+    pub(crate) fn rot(&self, device: usize, kind: FileKind, rot: Rot, place: u64) -> Option<(String, u64)> {
+        let mut random = Random::new(place);
+        let (path, at) = self.place_in(device, kind, &mut random)?;
         match rot {
             Rot::Bit => self.device(device).flip_bit(&path, at * 8 + random.below(8)),
             Rot::Unreadable => self.device(device).make_unreadable(&path, at, 1),

@@ -145,3 +145,49 @@ fn an_old_index_comes_back_and_nothing_else() {
     world.lose_index(0);
     assert_eq!(device.files().len(), 1);
 }
+
+#[test]
+fn a_place_cannot_be_read_for_as_many_reads_as_it_is_told() {
+    let world = World::new(1, 0);
+    let file = written(&world, 0, "segments/a", &[7; 1000], b"");
+    let read = |offset| file.read_at(&mut [0; 1000], offset).is_ok();
+    assert!(!world.unread(0, FileKind::Extent, 1, (0, 1)), "there is no such file");
+    assert!(world.unread(0, FileKind::Segment, 1, (2, 3)));
+    let seen: Vec<bool> = (0..7).map(|_| read(0)).collect();
+    assert_eq!(seen, [true, true, false, false, false, true, true]);
+    assert!(read(1000) && world.passed() == 3);
+    assert!(world.unread(0, FileKind::Segment, 1, (0, 9)) && !read(0));
+    world.end_passing();
+    assert!(read(0));
+}
+
+#[test]
+fn a_device_with_a_quota_says_that_it_has_room_and_has_none() {
+    let world = World::new(1, 0);
+    let file = written(&world, 0, "segments/a", &[7; 4096], b"");
+    world.set_quota(0, 1);
+    assert!(world.is_troubled() && world.device(0).room().unwrap().available_bytes > 1 << 20);
+    assert_eq!(file.write_at(&[7; 8192], 4096).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(file.size().unwrap(), 8192);
+    world.device(0).set_endless();
+    file.write_at(&[7; 8192], 4096).unwrap();
+    assert!(!world.is_troubled());
+}
+
+#[test]
+fn a_device_is_gone_for_some_operations_and_has_what_was_durable() {
+    let world = World::new(2, 0);
+    let file = written(&world, 0, "segments/a", b"durable", b"");
+    let other = written(&world, 1, "segments/a", b"durable", b"");
+    world.lose_for(0, 1, 2);
+    let write = || other.write_at(b"x", 0).unwrap();
+    assert!(file.size().is_ok() && world.is_troubled());
+    for is_gone in [false, true, true, false] {
+        assert_eq!(file.size().is_err(), is_gone);
+        assert_eq!(world.device(0).list("segments").is_err(), is_gone);
+        write();
+    }
+    assert!(world.failed().contains(&0) && world.device(0).content("segments/a") == b"durable");
+    world.end_outages();
+    assert!(!world.is_troubled());
+}

@@ -26,6 +26,12 @@ pub(crate) fn draw(seed: u64) -> Scenario {
     for _ in 0..2 + draw.random.below(MOST_STEPS - 2) {
         draw.next(&mut steps);
     }
+    // Of a chance of its own: the rest is what it was before there were such steps.
+    draw.random = Random::new(!seed);
+    if draw.random.happens(1, 3) {
+        let (at, passing) = (draw.random.index(steps.len() + 1), draw.passing());
+        steps.splice(at..at, passing);
+    }
     Scenario { shape, seed, steps }
 }
 
@@ -182,6 +188,26 @@ impl Draw {
         steps.push(Step::DropLost);
         if self.random.happens(2, 3) {
             steps.push(Step::Accept);
+        }
+    }
+
+    /// Something that passes.
+    fn passing(&mut self) -> Vec<Step> {
+        let device = self.device();
+        match self.random.below(3) {
+            0 => {
+                let kinds = [FileKind::Segment, FileKind::Segment, FileKind::Extent, FileKind::Table];
+                let (kind, reads) = (*self.random.pick(&kinds), (self.random.below(8), 1 + self.random.below(4)));
+                vec![Step::Unread(device, kind, self.random.any(), reads), self.maintenance()]
+            }
+            1 => {
+                let blocks = self.random.below(12);
+                vec![Step::Quota(device, blocks), self.batch(), self.cuttable(), Step::Room(device)]
+            }
+            _ => {
+                let operations = (self.random.below(80), 1 + self.random.below(30));
+                vec![Step::Outage(device, operations, Box::new(self.maintenance()))]
+            }
         }
     }
 

@@ -32,6 +32,7 @@ pub(crate) mod shrink;
 mod choices;
 mod disasters;
 mod named;
+mod passing;
 mod random;
 mod returning;
 
@@ -144,16 +145,22 @@ pub(crate) enum Step {
     Copy,
     /// A place in files of a kind is damaged on a device.
     Rot(usize, FileKind, Rot, u64),
+    /// A place in files of a kind on a device cannot be read for a while: so many reads succeed, and then so many fail.
+    Unread(usize, FileKind, u64, (u64, u64)),
     /// The index of a device is lost.
     IndexLost(usize),
     /// The index of a device is restored to the kept state.
     IndexOld(usize),
     /// A device is full except for this many blocks.
     Full(usize, u64),
+    /// The same, and it says that it has room.
+    Quota(usize, u64),
     /// It has room again.
     Room(usize),
     /// After this many operations, something fails on a device once: a sync, if that is what it is.
     Fails(usize, u64),
+    /// A step during which, after so many operations, a device is gone for so many.
+    Outage(usize, (u64, u64), Box<Step>),
     /// What failed syncs left only in memory is dropped.
     DropPages(u64),
     /// The next write to a file of a kind on a device is acknowledged but not done, or done elsewhere.

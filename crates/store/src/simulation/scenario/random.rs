@@ -118,5 +118,5 @@ fn a_seed_gives_the_same_scenario_and_all_kinds_of_steps() {
         }
     }
     // All except a look, which follows each step.
-    assert_eq!((shapes.len(), kinds.len()), (6, 36), "{kinds:?}");
+    assert_eq!((shapes.len(), kinds.len()), (6, 39), "{kinds:?}");
 }

@@ -57,9 +57,11 @@ impl Play {
             | Step::Keep(device)
             | Step::Restore(device)
             | Step::Rot(device, ..)
+            | Step::Unread(device, ..)
             | Step::IndexLost(device)
             | Step::IndexOld(device)
             | Step::Full(device, _)
+            | Step::Quota(device, _)
             | Step::Room(device)
             | Step::Fails(device, _)
             | Step::Betray(device, ..) => *device,
@@ -113,6 +115,12 @@ impl Play {
                     self.sound.fill(disk);
                 }
             }
+            Step::Unread(_, kind, place, reads) => {
+                if !world.unread(disk, *kind, *place, *reads) {
+                    return false;
+                }
+                condition.rotten.insert(*kind);
+            }
             Step::IndexLost(_) => {
                 world.lose_index(disk);
                 condition.rotten.insert(FileKind::Manifest);
@@ -126,6 +134,10 @@ impl Play {
                 self.was_full = true;
                 world.fill(disk, *blocks);
             }
+            Step::Quota(_, blocks) => {
+                self.was_full = true;
+                world.set_quota(disk, *blocks);
+            }
             Step::Room(_) => world.device(disk).set_endless(),
             Step::Fails(_, operations) => {
                 let operation = world.operations() + operations;
@@ -138,6 +150,27 @@ impl Play {
             _ => return false,
         }
         true
+    }
+
+    /// Whether errors are expected, as something will fail or is full.
+    pub(super) fn may_fail(&self) -> bool {
+        self.world.is_troubled()
+    }
+
+    /// A step during which a device is gone for some operations.
+    pub(super) fn outage(
+        &mut self,
+        device: usize,
+        (after, operations): (u64, u64),
+        step: &Step,
+    ) -> Result<bool, String> {
+        let is_here = |one: &&Condition| one.is_there() && one.begun.is_none();
+        let Some(disk) = self.conditions.get(device).filter(is_here).map(|one| one.disk) else { return Ok(false) };
+        self.keep_sound();
+        self.world.lose_for(disk, after, operations);
+        let is_done = self.act(step);
+        self.world.end_outages();
+        is_done
     }
 
     pub(super) fn another_place(&mut self) -> String {

@@ -251,6 +251,7 @@ impl Play {
                 self.stop = None;
                 return is_done;
             }
+            Step::Outage(device, operations, step) => return self.outage(*device, *operations, step),
             Step::Compact => return self.move_records(Simulated::compact_until),
             Step::Rebalance => return self.move_records(Simulated::rebalance_until),
             Step::Pin(is_set) => return self.pin(*is_set),
@@ -266,11 +267,6 @@ impl Play {
 
     fn has_crashed(&self) -> bool {
         self.world.has_crashed()
-    }
-
-    /// Whether errors are expected, as something will fail or is full.
-    fn may_fail(&self) -> bool {
-        self.world.is_troubled()
     }
 
     fn open(&mut self, access: Access) -> Outcome {

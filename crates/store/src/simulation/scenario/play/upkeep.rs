@@ -15,8 +15,10 @@ impl Play {
         }
         let Some(writer) = &self.writer else { return Ok(false) };
         let (before, betrayals) = (self.world.images(), self.world.betrayals());
-        let failures = self.world.failures();
-        match writer.scrub_until(self.stop) {
+        let (failures, passed) = (self.world.failures(), self.world.passed());
+        let scrubbed = writer.scrub_until(self.stop);
+        self.world.end_passing();
+        match scrubbed {
             Err(error) => self.fail(&error)?,
             // Nothing can be read any more.
             Ok((_, report)) if report.is_index_lost && self.has_crashed() => {}
@@ -33,7 +35,7 @@ impl Play {
                 let is_left = |one: &Condition| one.is_swapped && one.freshness != Freshness::Fresh;
                 let is_there = |one: &Condition| one.is_there() && one.is_in_set && !is_left(one);
                 let all = self.conditions.iter().all(is_there);
-                let has_failed = self.world.failures() > failures;
+                let has_failed = self.world.failures() > failures || self.world.passed() > passed;
                 // If it is stopped, it does not say yet that the index is lost.
                 let may_lack_index = self.stop.is_some() && self.lacks_index();
                 if all && !left.is_empty() && !self.may_fail() && !has_failed && !may_lack_index {
