@@ -1,6 +1,6 @@
 //! Changing attributes: permissions, owners, times, the size; extended attributes and access control lists.
 
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use rustix::io::Errno;
 
@@ -11,8 +11,8 @@ use super::live::{DIRECTORY, Info, Live, LiveState, REGULAR, SET_GID, TYPE};
 use super::wire::reply::Reply;
 use super::wire::request::{Header, NewAttributes, NewTime};
 use crate::locks::lock;
-use crate::store::Time;
 use crate::store::ids::ObjectNumber;
+use crate::store::{Handle, Time};
 
 /// Flags of setxattr(2).
 const CREATE: u32 = 1;
@@ -25,21 +25,29 @@ impl FileSystem {
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
         let now = now();
-        if let Some(size) = new.size {
-            let mode = self.info(&live, &mut state)?.attributes.mode;
-            match mode & TYPE {
-                REGULAR => self.set_size(number, &mut state, size)?,
-                DIRECTORY => return Err(Errno::ISDIR),
-                _ => return Err(Errno::INVAL),
+        let resized = match new.size {
+            Some(size) => Some((self.handle_to_resize(&live, &mut state)?, size)),
+            None => None,
+        };
+        self.change_object(&live, &mut state, 0, |info| {
+            if let Some((handle, size)) = &resized {
+                handle.set_len(*size).map_err(|error| self.fail(error))?;
             }
-        }
-        let info = self.info(&live, &mut state)?;
-        change(info, new, now);
-        self.has_written(&live, &mut state, 0)?;
+            change(info, new, now);
+            Ok(())
+        })?;
         let shown = self.shown(&live, &mut state)?;
         drop(state);
         self.settle_much();
         Ok(Reply::attributes(&shown, self.appearance.valid))
+    }
+
+    fn handle_to_resize(&self, live: &Live, state: &mut LiveState) -> Outcome<Arc<Handle>> {
+        match self.info(live, state)?.attributes.mode & TYPE {
+            REGULAR => self.open_handle(live.number, state),
+            DIRECTORY => Err(Errno::ISDIR),
+            _ => Err(Errno::INVAL),
+        }
     }
 
     pub(super) fn xattr(&self, number: ObjectNumber, name: &[u8], size: u32) -> Outcome<Reply> {

@@ -103,20 +103,30 @@ impl FileSystem {
     }
 
     pub(super) fn write(&self, number: ObjectNumber, offset: u64, bytes: &[u8], kills_set_id: bool) -> Outcome<Reply> {
-        {
-            let live = self.nodes.hold(number);
-            let mut state = lock(&live.state);
-            let handle = self.open_handle(number, &mut state)?;
-            let info = self.info(&live, &mut state)?;
+        self.write_by(number, offset, bytes, |info| {
             info.touch(now());
             if kills_set_id {
                 info.drop_set_id();
             }
-            self.retry_after_freeing(|| handle.write_at(bytes, offset))?;
-            self.has_written(&live, &mut state, bytes.len())?;
+        })?;
+        Ok(Reply::written(bytes.len()))
+    }
+
+    /// Writes no more than the kernel sends at once: all of it, or nothing. `change` says what that makes of the
+    /// attributes.
+    fn write_by(&self, number: ObjectNumber, offset: u64, bytes: &[u8], change: impl FnOnce(&mut Info)) -> Outcome<()> {
+        {
+            let live = self.nodes.hold(number);
+            let mut state = lock(&live.state);
+            let handle = self.open_handle(number, &mut state)?;
+            self.change_object(&live, &mut state, bytes.len(), |info| {
+                self.retry_after_freeing(|| handle.write_at(bytes, offset))?;
+                change(info);
+                Ok(())
+            })?;
         }
         self.settle_much();
-        Ok(Reply::written(bytes.len()))
+        Ok(())
     }
 
     /// Nobody has the file open any more by this open.
@@ -145,12 +155,6 @@ impl FileSystem {
         self.sync().map(|()| Reply::empty())
     }
 
-    /// Sets the size of a file.
-    pub(super) fn set_size(&self, number: ObjectNumber, state: &mut LiveState, size: u64) -> Outcome<()> {
-        let handle = self.open_handle(number, state)?;
-        handle.set_len(size).map_err(|error| self.fail(error))
-    }
-
     /// Nothing is reserved: room is found when content is committed.
     pub(super) fn allocate(
         &self,
@@ -163,19 +167,20 @@ impl FileSystem {
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
         let handle = self.open_handle(number, &mut state)?;
+        let is_size_kept = mode & KEEP_SIZE > 0;
         let size = handle.size_bytes().map_err(|error| self.fail(error))?;
-        let changed = match mode & !KEEP_SIZE {
-            0 => Ok(()),
-            PUNCH_HOLE if mode & KEEP_SIZE > 0 => handle.punch_hole(offset..end),
-            ZERO_RANGE => handle.punch_hole(offset..end),
-            _ => return Err(Errno::OPNOTSUPP),
-        };
-        changed.map_err(|error| self.fail(error))?;
-        if mode & KEEP_SIZE == 0 && end > size {
-            handle.set_len(end).map_err(|error| self.fail(error))?;
-        }
-        changed_by(self.info(&live, &mut state)?, header);
-        self.has_written(&live, &mut state, 0)?;
+        self.change_object(&live, &mut state, 0, |info| {
+            let changed = match mode & !KEEP_SIZE {
+                0 if end > size && !is_size_kept => handle.set_len(end),
+                0 => Ok(()),
+                PUNCH_HOLE | ZERO_RANGE if is_size_kept => handle.punch_hole(offset..end),
+                ZERO_RANGE => handle.zero_range(offset..end),
+                _ => return Err(Errno::OPNOTSUPP),
+            };
+            changed.map_err(|error| self.fail(error))?;
+            changed_by(info, header);
+            Ok(())
+        })?;
         Ok(Reply::empty())
     }
 
@@ -199,7 +204,8 @@ impl FileSystem {
         Ok(Reply::offset(found))
     }
 
-    /// Copies within the store.
+    /// Copies within the store, piece by piece. If one fails, those before it stay, and the program is told how much
+    /// that is; so it is told of a failure only if nothing was copied.
     pub(super) fn copy_range(
         &self,
         (from, from_offset): (ObjectNumber, u64),
@@ -208,9 +214,6 @@ impl FileSystem {
         length: u64,
     ) -> Outcome<Reply> {
         let source = self.handle(from)?;
-        let live = self.nodes.hold(to);
-        let mut state = lock(&live.state);
-        let target = self.open_handle(to, &mut state)?;
         // A reply has room for 32 bits.
         let length = length.min(u64::from(u32::MAX) - COPY_BYTES as u64);
         let mut buffer = vec![0; COPY_BYTES.min(length as usize)];
@@ -218,17 +221,18 @@ impl FileSystem {
         while copied < length {
             let wanted = buffer.len().min((length - copied) as usize);
             let read = source.read_at(&mut buffer[..wanted], from_offset + copied);
-            let read = read.map_err(|error| self.fail(error))?;
-            if read == 0 {
-                break;
+            let piece = read.map_err(|error| self.fail(error)).and_then(|read| {
+                if read > 0 {
+                    self.write_by(to, to_offset + copied, &buffer[..read], |info| changed_by(info, header))?;
+                }
+                Ok(read)
+            });
+            match piece {
+                Ok(0) => break,
+                Ok(read) => copied += read as u64,
+                Err(errno) if copied == 0 => return Err(errno),
+                Err(_) => break,
             }
-            self.retry_after_freeing(|| target.write_at(&buffer[..read], to_offset + copied))?;
-            copied += read as u64;
-        }
-        if copied > 0 {
-            changed_by(self.info(&live, &mut state)?, header);
-            // What a handle keeps in memory is bounded, so this counts as nothing.
-            self.has_written(&live, &mut state, 0)?;
         }
         Ok(Reply::written(copied as usize))
     }

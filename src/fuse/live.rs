@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::store::ids::ObjectNumber;
-use crate::store::{Attributes, Handle, Kind, Status, Time};
+use crate::store::{Attributes, Handle, Kind, SavedPending, Status, Time};
 
 /// The type of a file, in a mode.
 pub(super) const TYPE: u16 = 0o170_000;
@@ -42,6 +42,15 @@ pub(super) struct LiveState {
     pub(super) lost_name: Option<Time>,
     /// When it was last committed for the sake of what came next.
     pub(super) settled: Option<Instant>,
+}
+
+/// What an object was before a change that may fail.
+#[derive(Debug)]
+pub(super) struct Saved {
+    info: Option<Info>,
+    is_dirty: bool,
+    /// What its handle had pending, if the change is committed at once.
+    pending: Option<SavedPending>,
 }
 
 /// What is known of an object.
@@ -101,6 +110,21 @@ impl LiveState {
             (true, _) => self.opens > 0 || is_known,
             (false, true) => self.opens > 0 || self.is_dirty || is_known,
             (false, false) => self.opens > 0 || self.is_dirty || self.handle.is_some(),
+        }
+    }
+
+    /// What it is now; with what its handle has pending if `with_pending`, which may be megabytes.
+    pub(super) fn save(&self, with_pending: bool) -> Saved {
+        let handle = self.handle.as_ref().filter(|_| with_pending);
+        let pending = handle.map(|handle| handle.save_pending());
+        Saved { info: self.info.clone(), is_dirty: self.is_dirty, pending }
+    }
+
+    /// It is what it was: a change has failed.
+    pub(super) fn restore(&mut self, saved: Saved) {
+        (self.info, self.is_dirty) = (saved.info, saved.is_dirty);
+        if let (Some(handle), Some(pending)) = (&self.handle, saved.pending) {
+            handle.restore_pending(pending);
         }
     }
 

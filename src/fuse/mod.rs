@@ -47,6 +47,8 @@ mod open_directories;
 mod serve;
 mod settle;
 mod space;
+#[cfg(test)]
+mod tests;
 mod waiting;
 mod wire;
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::errno::Outcome;
 use super::file_system::FileSystem;
-use super::live::{Live, LiveState};
+use super::live::{Info, Live, LiveState};
 use super::waiting::MOST_BYTES;
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
@@ -25,11 +25,25 @@ const AGAIN: Duration = Duration::from_secs(1);
 const TIGHT_BYTES: u64 = 4 * MOST_BYTES;
 
 impl FileSystem {
-    /// An object has content or attributes that the store lacks, written by a program that is told if they do not fit.
-    /// Called with its state locked.
-    pub(super) fn has_written(&self, live: &Live, state: &mut MutexGuard<'_, LiveState>, bytes: usize) -> Outcome<()> {
-        self.mark_written(live, state, bytes);
-        if self.waiting.is_tight() { self.commit(live, state) } else { Ok(()) }
+    /// Changes an object as a program asks. The change waits; or it is committed at once, if it must be or if there is
+    /// little room. If that or `act` fails, the object is what it was, and what waited before still waits. Besides what
+    /// is known of the object, `act` may change its content, in one step after which it does not fail. Called with its
+    /// state locked, and with its handle open if `act` uses that.
+    pub(super) fn change_object(
+        &self,
+        live: &Live,
+        state: &mut MutexGuard<'_, LiveState>,
+        bytes: usize,
+        act: impl FnOnce(&mut Info) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let is_at_once = self.waiting.is_tight();
+        self.info(live, state)?;
+        let before = state.save(is_at_once);
+        let changed = self.info(live, state).and_then(act).and_then(|()| {
+            self.mark_written(live, state, bytes);
+            if is_at_once { self.commit(live, state) } else { Ok(()) }
+        });
+        changed.inspect_err(|_| state.restore(before))
     }
 
     /// An object has content or attributes that the store lacks. Called with its state locked.

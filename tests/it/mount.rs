@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom as Whence, StatxFlags,
-    XattrFlags, fallocate, flock, lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, openat, renameat_with, seek,
-    statvfs, statx,
+    XattrFlags, copy_file_range, fallocate, flock, lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, openat,
+    renameat_with, seek, statvfs, statx,
 };
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -414,6 +414,51 @@ fn a_full_device_is_an_error_to_the_program_and_the_mount_goes_on() {
     }
     assert_eq!(fs::read(mounted.root.join("first")).unwrap(), b"kept");
     assert!(mounted.log().contains("the device is full") || mounted.log().contains("space"), "{}", mounted.log());
+    mounted.unmount();
+    run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
+}
+
+#[test]
+fn what_a_full_device_has_refused_is_not_there_later() {
+    const LENGTH: usize = 50_000;
+    let Some(place) = Place::empty() else { return };
+    let small = place.sandbox.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(&small).status().unwrap();
+    assert!(mounted.success());
+    let _unmount = Unmount(small.clone());
+    let store = small.join("store");
+    run(["store".as_ref(), "init".as_ref(), store.as_os_str()]).ended(0);
+    let mounted = Mounted::start(&store, &place.target(), &["--free-every", "0s"]);
+    let root = mounted.root.clone();
+    let at = |name: &str| root.join(name);
+    fs::write(at("file"), content(LENGTH)).unwrap();
+    fs::write(at("large"), content(1 << 20)).unwrap();
+    let open = |name: &str| OpenOptions::new().read(true).write(true).open(at(name)).unwrap();
+    let (file, large) = (open("file"), open("large"));
+    file.sync_all().unwrap();
+    fs::create_dir(at("filling")).unwrap();
+    let filled = (0..).try_for_each(|number| fs::write(at(&format!("filling/{number}")), content(100_000)));
+    assert_eq!(filled.unwrap_err().raw_os_error(), Some(28));
+
+    let mut kept = content(LENGTH);
+    let written = file.write_at(&[7; 1 << 20], 0).map_err(|error| error.raw_os_error());
+    assert_eq!(written, Err(Some(28)));
+    assert_eq!(file.metadata().unwrap().len(), LENGTH as u64);
+    let (mut from, mut to) = (0, 10);
+    let copied = copy_file_range(&large, Some(&mut from), &file, Some(&mut to), 1 << 20);
+    assert_eq!(copied, Err(Errno::NOSPC));
+    // This needs little room: it is there as a whole, or it is not there.
+    if fallocate(&file, FallocateFlags::ZERO_RANGE, 1000, 100_000).is_ok() {
+        kept.truncate(1000);
+        kept.resize(101_000, 0);
+    }
+    fs::remove_dir_all(at("filling")).unwrap();
+    file.sync_all().unwrap();
+    drop((file, large));
+    mounted.unmount();
+    let mounted = Mounted::start(&store, &place.target(), &[]);
+    assert!(fs::read(at("file")).unwrap() == kept);
     mounted.unmount();
     run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
 }

@@ -106,7 +106,7 @@ pub use log::published;
 
 pub use access::content::Content;
 pub use access::difference::{Difference, Differences};
-pub use access::handle::{Handle, HandleOptions};
+pub use access::handle::{Handle, HandleOptions, SavedPending};
 pub use access::held::{Held, HeldBySnapshots, SnapshotHeld};
 pub use access::listed::RecordPlace;
 pub use access::load::{Load, Loaded, LoadedObject};

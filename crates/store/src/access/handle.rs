@@ -98,6 +98,10 @@ pub struct Handle {
     in_hand: Mutex<ReadBuffer>,
 }
 
+/// What was pending in an open file at one moment; see [`Handle::save_pending`].
+#[derive(Debug)]
+pub struct SavedPending(Pending);
+
 impl Store {
     /// Opens a file for reading and writing at any offset.
     ///
@@ -379,7 +383,7 @@ impl Handle {
 
     fn write_locked(&self, pending: &mut RwLockWriteGuard<'_, Pending>, bytes: &[u8], offset: u64) -> Result<()> {
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > LARGEST_BYTES) {
-            return Err(Error::new(ErrorKind::Usage, "write to an object", "it would be longer than 2^62 bytes"));
+            return Err(too_long());
         }
         let mut at = offset;
         for part in bytes.chunks(MOST_PENDING_BYTES / 4) {
@@ -429,7 +433,7 @@ impl Handle {
     pub fn set_len(&self, size_bytes: u64) -> Result<()> {
         let mut pending = self.pending_to_change()?;
         if size_bytes > LARGEST_BYTES {
-            return Err(Error::new(ErrorKind::Usage, "write to an object", "it would be longer than 2^62 bytes"));
+            return Err(too_long());
         }
         let before = pending.size_over(self.file.base(self.engine())?.size_bytes);
         if size_bytes != before {
@@ -460,15 +464,76 @@ impl Handle {
     /// # Errors
     /// [`ErrorKind::ReadOnly`] if it was opened for reading; errors of reading the record.
     pub fn punch_hole(&self, range: Range<u64>) -> Result<()> {
+        self.punch(range, 0)
+    }
+
+    /// As [`punch_hole`](Self::punch_hole); and a file that ends before the range does becomes so long. After an error,
+    /// neither has happened.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, HandleOptions, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// let handle = store.open_object(&Key::parse("file")?, &HandleOptions::write().create(attributes))?;
+    /// handle.append(b"content")?;
+    /// handle.zero_range(4..9)?;
+    /// let mut bytes = [1; 10];
+    /// assert_eq!(handle.read_at(&mut bytes, 0)?, 9);
+    /// assert_eq!(&bytes, b"cont\0\0\0\0\0\x01");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`punch_hole`](Self::punch_hole); [`ErrorKind::Usage`] beyond 2⁶² bytes.
+    pub fn zero_range(&self, range: Range<u64>) -> Result<()> {
+        let end = range.end;
+        self.punch(range, end)
+    }
+
+    fn punch(&self, range: Range<u64>, least_bytes: u64) -> Result<()> {
         let mut pending = self.pending_to_change()?;
+        if least_bytes > LARGEST_BYTES {
+            return Err(too_long());
+        }
         let content_bytes = self.file.base(self.engine())?.size_bytes;
         let before = pending.size_over(content_bytes);
+        let size_bytes = before.max(least_bytes);
         pending.punch(range);
         // What ended the file may be gone.
-        if pending.size_over(content_bytes) != before {
-            pending.set_size(before, before);
+        if pending.size_over(content_bytes) != size_bytes {
+            pending.set_size(size_bytes, before);
         }
         Ok(())
+    }
+
+    /// What is pending now: content, size and attributes, for [`restore_pending`](Self::restore_pending).
+    pub fn save_pending(&self) -> SavedPending {
+        SavedPending(self.pending().clone())
+    }
+
+    /// Makes pending what was saved, in place of what is. So a caller for whose change there is no room takes it back,
+    /// and what was pending before it still is. It may have been committed meanwhile: then it is pending again, over
+    /// itself.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, HandleOptions, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// let handle = store.open_object(&Key::parse("file")?, &HandleOptions::write().create(attributes))?;
+    /// handle.append(b"kept")?;
+    /// let before = handle.save_pending();
+    /// handle.append(b" and not kept")?;
+    /// handle.restore_pending(before);
+    /// handle.close()?;
+    /// assert_eq!(store.get(&Key::parse("file")?)?.unwrap(), b"kept");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn restore_pending(&self, saved: SavedPending) {
+        *locks::write(&self.file.pending) = saved.0;
     }
 
     /// Replaces its attributes with the next commit. Its type and its holes do not change.
@@ -542,6 +607,10 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let _ = self.end();
     }
+}
+
+fn too_long() -> Error {
+    Error::new(ErrorKind::Usage, "write to an object", "it would be longer than 2^62 bytes")
 }
 
 /// The range of the stripe unit that contains a stored byte, among the stored bytes.

@@ -29,7 +29,7 @@ const JOINED_BYTES: usize = 1 << 20;
 const MOST_RUNS: usize = 1 << 16;
 
 /// What waits to be committed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pending {
     /// The size, once it was set.
     size_bytes: Option<u64>,

@@ -1,0 +1,125 @@
+//! A mounted store without a kernel: what requests do, in an order that a test chooses.
+
+use tempfile::TempDir;
+
+use super::errno::{Log, Outcome};
+use super::file_system::{Appearance, FileSystem, ROOT};
+use super::make_root;
+use super::wire::reply::Reply;
+use super::wire::request::{Creation, Header, NewAttributes};
+use crate::locks::lock;
+use crate::store::ids::ObjectNumber;
+use crate::store::{Key, Plan, Store, Xattrs};
+use rustix::io::Errno;
+
+const HEADER: Header = Header { opcode: 0, unique: 1, node: 1, uid: 0, gid: 0 };
+/// Modes of fallocate(2).
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const ZERO_RANGE: u32 = 0x10;
+/// The largest size of a file.
+const LARGEST_BYTES: u64 = 1 << 62;
+
+/// An empty store, as it is mounted.
+fn mounted() -> (TempDir, FileSystem) {
+    let sandbox = TempDir::new().unwrap();
+    let store = Store::create(&sandbox.path().join("s"), &Plan::default()).unwrap();
+    make_root(&store).unwrap();
+    (sandbox, FileSystem::new(store, Appearance::default(), Log::new(Box::new(|_| ()))))
+}
+
+fn number(system: &FileSystem, directory: ObjectNumber, name: &str) -> ObjectNumber {
+    let key = Key::within(directory, name.as_bytes()).unwrap();
+    system.store.entry(&key).unwrap().unwrap().entry.number
+}
+
+/// A new file in the root, with this content.
+fn file(system: &FileSystem, name: &str, content: &[u8]) -> ObjectNumber {
+    let creation = Creation { mode: 0o644, umask: 0 };
+    system.create(ROOT, name.as_bytes(), &HEADER, creation).unwrap();
+    let number = number(system, ROOT, name);
+    system.write(number, 0, content, false).unwrap();
+    number
+}
+
+/// The body of an answer.
+fn body(reply: Outcome<Reply>) -> Vec<u8> {
+    reply.unwrap().finish(0).split_off(16)
+}
+
+/// What the store has at a path: what was committed.
+fn committed(system: &FileSystem, path: &str) -> Vec<u8> {
+    system.store.get(&Key::parse(path).unwrap()).unwrap().unwrap()
+}
+
+/// Gives an object extended attributes in an order in which the store takes none: it cannot be committed.
+fn spoil(system: &FileSystem, number: ObjectNumber, is_spoilt: bool) {
+    let wrong: Xattrs = vec![(b"user.b".to_vec(), Vec::new()), (b"user.a".to_vec(), Vec::new())];
+    let live = system.nodes.hold(number);
+    let mut state = lock(&live.state);
+    system.info(&live, &mut state).unwrap().attributes.xattrs = if is_spoilt { wrong } else { Xattrs::new() };
+}
+
+#[test]
+fn what_a_program_was_told_has_failed_is_not_committed_later() {
+    let (_sandbox, system) = mounted();
+    let (one, other) = (file(&system, "one", b"before"), file(&system, "other", b"other content"));
+    // What is known of it is kept, also while it is not open.
+    let _held = system.nodes.hold(one);
+    system.commit_all().unwrap();
+    spoil(&system, one, true);
+    system.waiting.set_tight(true);
+    let sized = |size| NewAttributes { size: Some(size), ..NewAttributes::default() };
+    let before = system.shown_of(one).unwrap();
+    for refused in [
+        &|| system.write(one, 3, b"written", false),
+        &|| system.write(one, 70_000, b"written", true),
+        &|| system.set_attributes(one, &sized(2)),
+        &|| system.set_attributes(one, &sized(70_000)),
+        &|| system.set_attributes(one, &NewAttributes { mode: Some(0o600), ..NewAttributes::default() }),
+        &|| system.allocate(one, &HEADER, (0, 3), PUNCH_HOLE | KEEP_SIZE),
+        &|| system.allocate(one, &HEADER, (3, 30), ZERO_RANGE),
+        &|| system.allocate(one, &HEADER, (3, 30), 0),
+        &|| system.copy_range((other, 0), (one, 1), &HEADER, 100),
+    ] as [&dyn Fn() -> Outcome<Reply>; 9]
+    {
+        assert_eq!(refused().unwrap_err(), Errno::INVAL);
+        assert_eq!(body(system.read(one, 0, 100)), b"before");
+        assert_eq!(system.shown_of(one).unwrap(), before);
+    }
+    // What was written before, and could not be committed, still waits.
+    system.waiting.set_tight(false);
+    system.write(one, 6, b" and after", false).unwrap();
+    system.waiting.set_tight(true);
+    assert_eq!(system.write(one, 0, b"refused", false).unwrap_err(), Errno::INVAL);
+    assert_eq!(committed(&system, "one"), b"before");
+    spoil(&system, one, false);
+    system.commit_all().unwrap();
+    assert_eq!(committed(&system, "one"), b"before and after");
+}
+
+#[test]
+fn a_range_that_no_file_can_have_is_refused_whole() {
+    let (_sandbox, system) = mounted();
+    let one = file(&system, "one", b"before");
+    let refused = system.allocate(one, &HEADER, (0, LARGEST_BYTES + 1), ZERO_RANGE);
+    assert_eq!(refused.unwrap_err(), Errno::INVAL);
+    system.commit_all().unwrap();
+    assert_eq!(committed(&system, "one"), b"before");
+}
+
+#[test]
+fn a_copy_that_fails_after_a_part_says_how_much_it_copied() {
+    const PIECE_BYTES: usize = 1 << 20;
+    let (_sandbox, system) = mounted();
+    let content: Vec<u8> = (0..2 * PIECE_BYTES).map(|at| (at % 251) as u8).collect();
+    let (from, to) = (file(&system, "from", &content[..PIECE_BYTES]), file(&system, "to", b""));
+    system.write(from, PIECE_BYTES as u64, &content[PIECE_BYTES..], false).unwrap();
+    // The second piece would be where no file has anything.
+    let at = LARGEST_BYTES - PIECE_BYTES as u64;
+    let copied = body(system.copy_range((from, 0), (to, at), &HEADER, content.len() as u64));
+    assert_eq!(copied[..4], (PIECE_BYTES as u32).to_ne_bytes());
+    assert!(body(system.read(to, at, 2 * PIECE_BYTES as u32)) == content[..PIECE_BYTES]);
+    let refused = system.copy_range((from, 0), (to, LARGEST_BYTES), &HEADER, content.len() as u64);
+    assert_eq!(refused.unwrap_err(), Errno::INVAL);
+}
