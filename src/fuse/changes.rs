@@ -1,6 +1,6 @@
 //! Changing attributes: permissions, owners, times, the size; extended attributes and access control lists.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -80,60 +80,58 @@ impl FileSystem {
     ) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
-        let attributes = &mut self.info(&live, &mut state)?.attributes;
-        let there = attributes.xattrs.binary_search_by(|(known, _)| known[..].cmp(name));
-        match (there, flags) {
-            (Ok(_), CREATE) => return Err(Errno::EXIST),
-            (Err(_), REPLACE) => return Err(Errno::NODATA),
-            _ => {}
-        }
-        let mut is_kept = true;
-        if name == ACCESS {
-            let acl = Acl::decode(value).ok_or(Errno::INVAL)?;
-            attributes.mode = attributes.mode & !0o777 | acl.mode();
-            if kills_set_gid {
-                attributes.mode &= !SET_GID;
-            }
-            is_kept = !acl.is_mode();
-        } else if name == DEFAULT && attributes.mode & TYPE != DIRECTORY {
-            return Err(Errno::ACCESS);
-        }
-        match (there, is_kept) {
-            (Ok(at), true) => attributes.xattrs[at].1 = value.to_vec(),
-            (Ok(at), false) => _ = attributes.xattrs.remove(at),
-            (Err(at), true) => attributes.xattrs.insert(at, (name.to_vec(), value.to_vec())),
-            (Err(_), false) => {}
-        }
-        attributes.ctime = Some(now());
-        self.has_new_attributes(&live, state)
+        // At once, because there may be too many for a record.
+        self.change_object_at_once(&live, &mut state, |info| set(info, (name, value), flags, kills_set_gid))?;
+        Ok(Reply::empty())
     }
 
     pub(super) fn remove_xattr(&self, number: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
-        let attributes = &mut self.info(&live, &mut state)?.attributes;
-        let there = attributes.xattrs.iter().position(|(known, _)| known == name);
-        match there {
-            Some(at) => _ = attributes.xattrs.remove(at),
+        let xattrs = &self.info(&live, &mut state)?.attributes.xattrs;
+        let at = match xattrs.iter().position(|(known, _)| known == name) {
+            Some(at) => at,
             // A list that says no more than the mode is not kept.
             None if name == ACCESS || name == DEFAULT => return Ok(Reply::empty()),
             None => return Err(Errno::NODATA),
-        }
-        attributes.ctime = Some(now());
-        self.has_new_attributes(&live, state)
-    }
-
-    fn has_new_attributes(&self, live: &Live, mut state: MutexGuard<'_, LiveState>) -> Outcome<Reply> {
-        let was_dirty = state.is_dirty;
-        self.mark_written(live, &mut state, 0);
-        // At once, because there may be too many for a record.
-        if let Err(errno) = self.commit(live, &mut state) {
-            // They are what they were.
-            (state.info, state.is_dirty) = (None, was_dirty);
-            return Err(errno);
-        }
+        };
+        self.change_object_at_once(&live, &mut state, |info| {
+            info.attributes.xattrs.remove(at);
+            info.attributes.ctime = Some(now());
+            Ok(())
+        })?;
         Ok(Reply::empty())
     }
+}
+
+/// Sets an extended attribute.
+fn set(info: &mut Info, (name, value): (&[u8], &[u8]), flags: u32, kills_set_gid: bool) -> Outcome<()> {
+    let attributes = &mut info.attributes;
+    let there = attributes.xattrs.binary_search_by(|(known, _)| known[..].cmp(name));
+    match (there, flags) {
+        (Ok(_), CREATE) => return Err(Errno::EXIST),
+        (Err(_), REPLACE) => return Err(Errno::NODATA),
+        _ => {}
+    }
+    let mut is_kept = true;
+    if name == ACCESS {
+        let acl = Acl::decode(value).ok_or(Errno::INVAL)?;
+        attributes.mode = attributes.mode & !0o777 | acl.mode();
+        if kills_set_gid {
+            attributes.mode &= !SET_GID;
+        }
+        is_kept = !acl.is_mode();
+    } else if name == DEFAULT && attributes.mode & TYPE != DIRECTORY {
+        return Err(Errno::ACCESS);
+    }
+    match (there, is_kept) {
+        (Ok(at), true) => attributes.xattrs[at].1 = value.to_vec(),
+        (Ok(at), false) => _ = attributes.xattrs.remove(at),
+        (Err(at), true) => attributes.xattrs.insert(at, (name.to_vec(), value.to_vec())),
+        (Err(_), false) => {}
+    }
+    attributes.ctime = Some(now());
+    Ok(())
 }
 
 /// Applies new attributes.

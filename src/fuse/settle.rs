@@ -25,10 +25,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 const TIGHT_BYTES: u64 = 4 * MOST_BYTES;
 
 impl FileSystem {
-    /// Changes an object as a program asks. The change waits; or it is committed at once, if it must be or if there is
-    /// little room. If that or `act` fails, the object is what it was, and what waited before still waits. Besides what
-    /// is known of the object, `act` may change its content, in one step after which it does not fail. Called with its
-    /// state locked, and with its handle open if `act` uses that.
+    /// Changes an object as a program asks. The change waits, or is committed at once if there is little room. If that
+    /// or `act` fails, the object is what it was, and what waited before still waits. Besides what is known of the
+    /// object, `act` may change its content, in one step after which it does not fail. Called with its state locked,
+    /// and with its handle open if `act` uses that.
     pub(super) fn change_object(
         &self,
         live: &Live,
@@ -36,7 +36,27 @@ impl FileSystem {
         bytes: usize,
         act: impl FnOnce(&mut Info) -> Outcome<()>,
     ) -> Outcome<()> {
-        let is_at_once = self.waiting.is_tight();
+        self.change_or_restore(live, state, bytes, self.waiting.is_tight(), act)
+    }
+
+    /// The same of what is committed at once in any case, because the store may refuse it.
+    pub(super) fn change_object_at_once(
+        &self,
+        live: &Live,
+        state: &mut MutexGuard<'_, LiveState>,
+        act: impl FnOnce(&mut Info) -> Outcome<()>,
+    ) -> Outcome<()> {
+        self.change_or_restore(live, state, 0, true, act)
+    }
+
+    fn change_or_restore(
+        &self,
+        live: &Live,
+        state: &mut MutexGuard<'_, LiveState>,
+        bytes: usize,
+        is_at_once: bool,
+        act: impl FnOnce(&mut Info) -> Outcome<()>,
+    ) -> Outcome<()> {
         self.info(live, state)?;
         let before = state.save(is_at_once);
         let changed = self.info(live, state).and_then(act).and_then(|()| {

@@ -54,7 +54,7 @@ fn committed(system: &FileSystem, path: &str) -> Vec<u8> {
 
 /// Gives an object extended attributes in an order in which the store takes none: it cannot be committed.
 fn spoil(system: &FileSystem, number: ObjectNumber, is_spoilt: bool) {
-    let wrong: Xattrs = vec![(b"user.b".to_vec(), Vec::new()), (b"user.a".to_vec(), Vec::new())];
+    let wrong: Xattrs = ["user.c", "user.b", "user.a"].map(|name| (name.into(), Vec::new())).to_vec();
     let live = system.nodes.hold(number);
     let mut state = lock(&live.state);
     system.info(&live, &mut state).unwrap().attributes.xattrs = if is_spoilt { wrong } else { Xattrs::new() };
@@ -122,4 +122,35 @@ fn a_copy_that_fails_after_a_part_says_how_much_it_copied() {
     assert!(body(system.read(to, at, 2 * PIECE_BYTES as u32)) == content[..PIECE_BYTES]);
     let refused = system.copy_range((from, 0), (to, LARGEST_BYTES), &HEADER, content.len() as u64);
     assert_eq!(refused.unwrap_err(), Errno::INVAL);
+}
+
+#[test]
+fn attributes_that_wait_survive_others_that_are_refused() {
+    // More than a record has room for.
+    let value = vec![7; 1 << 24];
+    for is_open in [true, false] {
+        let (_sandbox, system) = mounted();
+        let one = file(&system, "one", b"content");
+        system.set_xattr(one, (b"user.small", b"small"), 0, false).unwrap();
+        let held = system.nodes.hold(one);
+        if !is_open {
+            system.commit_all().unwrap();
+            assert!(lock(&held.state).handle.is_none());
+        }
+        let changed = NewAttributes { mode: Some(0o600), uid: Some(7), ..NewAttributes::default() };
+        system.set_attributes(one, &changed).unwrap();
+        let before = system.shown_of(one).unwrap();
+        assert_eq!(system.set_xattr(one, (b"user.large", &value), 0, false).unwrap_err(), Errno::INVAL);
+        assert_eq!(system.set_xattr(one, (b"user.small", &value), 0, false).unwrap_err(), Errno::INVAL);
+        assert_eq!(system.shown_of(one).unwrap(), before);
+        assert_eq!(body(system.xattr(one, b"user.small", 100)), b"small");
+        // One that cannot be committed is not removed either.
+        spoil(&system, one, true);
+        assert_eq!(system.remove_xattr(one, b"user.b").unwrap_err(), Errno::INVAL);
+        assert_eq!(system.shown_of(one).unwrap(), before);
+        spoil(&system, one, false);
+        system.commit_all().unwrap();
+        let stored = system.store.stat(&Key::parse("one").unwrap()).unwrap().unwrap().attributes;
+        assert_eq!((stored.mode & 0o777, stored.uid, committed(&system, "one")), (0o600, 7, b"content".to_vec()));
+    }
 }
