@@ -78,6 +78,7 @@ impl FileSystem {
         flags: u32,
         kills_set_gid: bool,
     ) -> Outcome<Reply> {
+        self.settle(Some(number));
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
         // At once, because there may be too many for a record.
@@ -86,6 +87,7 @@ impl FileSystem {
     }
 
     pub(super) fn remove_xattr(&self, number: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
+        self.settle(Some(number));
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
         let xattrs = &self.info(&live, &mut state)?.attributes.xattrs;

@@ -54,6 +54,8 @@ pub(super) struct FileSystem {
     pub(super) has_ended: Arc<AtomicBool>,
     /// Held by who frees space.
     pub(super) freeing: Mutex<()>,
+    /// Held by who commits what waits. Taken before the state of an object.
+    pub(super) settling: Mutex<()>,
     /// Number of changes of the store: what was read before another is out of date.
     changes: AtomicU64,
 }
@@ -70,6 +72,7 @@ impl FileSystem {
             waiting: Waiting::default(),
             has_ended: Arc::default(),
             freeing: Mutex::default(),
+            settling: Mutex::default(),
             changes: AtomicU64::new(0),
         }
     }
@@ -245,7 +248,7 @@ impl FileSystem {
             }
             (None, None) => {}
         }
-        state.is_dirty = false;
+        (state.is_dirty, state.waiting_bytes) = (false, 0);
         self.mark_changed();
         Ok(())
     }
@@ -270,19 +273,23 @@ impl FileSystem {
     /// # Errors
     /// The first one; the rest is committed.
     pub(super) fn commit_all(&self) -> Outcome<()> {
-        let mut outcome = Ok(());
-        self.waiting.take();
+        let failed = self.settle_all(None);
+        let mut outcome = failed.values().next().map_or(Ok(()), |errno| Err(*errno));
         for live in self.nodes.all_live() {
             let mut state = lock(&live.state);
-            let was_written = state.is_dirty;
             // The kernel may have met it under another name since.
             state.is_unplaced &= self.nodes.place(live.number).is_none();
+            if failed.contains_key(&live.number) {
+                continue;
+            }
             let committed = self.commit(&live, &mut state);
             if state.is_idle() {
                 self.let_go(&live, &mut state);
             }
-            if committed.is_err() && was_written {
-                self.waiting.add(live.number);
+            // Nothing is on the list any more of which a thread that committed it has panicked.
+            state.is_waiting = false;
+            if committed.is_err() {
+                self.wait(&live, &mut state);
             }
             outcome = outcome.and(committed);
         }

@@ -140,10 +140,15 @@ impl FileSystem {
         Ok(Reply::empty())
     }
 
-    /// Makes a file durable, with all that was committed before.
+    /// Makes a file durable, with all that was done before, also to others: they come first, so that the file is never
+    /// newer in the store than what was written before it.
+    ///
+    /// # Errors
+    /// Those of this file; what cannot be committed of another is told to who syncs that, and still waits.
     pub(super) fn sync_file(&self, number: ObjectNumber) -> Outcome<Reply> {
-        self.settle_one(number)?;
         if !self.appearance.is_read_only {
+            self.settle_all(Some(number));
+            self.settle_one(number)?;
             self.make_durable()?;
         }
         Ok(Reply::empty())
@@ -181,6 +186,8 @@ impl FileSystem {
             changed_by(info, header);
             Ok(())
         })?;
+        drop(state);
+        self.settle_much();
         Ok(Reply::empty())
     }
 

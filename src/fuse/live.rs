@@ -34,6 +34,10 @@ pub(super) struct LiveState {
     pub(super) opens: u32,
     /// Content or attributes are newer than in the store.
     pub(super) is_dirty: bool,
+    /// It is among those that wait to be committed before what comes next.
+    pub(super) is_waiting: bool,
+    /// Bytes that were written since it was committed, with some for each write.
+    pub(super) waiting_bytes: u64,
     /// It has no name, or no longer.
     pub(super) is_nameless: bool,
     /// It has names, but none that is known here: only what is open of it finds it.
@@ -49,6 +53,7 @@ pub(super) struct LiveState {
 pub(super) struct Saved {
     info: Option<Info>,
     is_dirty: bool,
+    waiting_bytes: u64,
     /// What its handle had pending, if the change is committed at once.
     pending: Option<SavedPending>,
 }
@@ -117,12 +122,12 @@ impl LiveState {
     pub(super) fn save(&self, with_pending: bool) -> Saved {
         let handle = self.handle.as_ref().filter(|_| with_pending);
         let pending = handle.map(|handle| handle.save_pending());
-        Saved { info: self.info.clone(), is_dirty: self.is_dirty, pending }
+        Saved { info: self.info.clone(), is_dirty: self.is_dirty, waiting_bytes: self.waiting_bytes, pending }
     }
 
     /// It is what it was: a change has failed.
     pub(super) fn restore(&mut self, saved: Saved) {
-        (self.info, self.is_dirty) = (saved.info, saved.is_dirty);
+        (self.info, self.is_dirty, self.waiting_bytes) = (saved.info, saved.is_dirty, saved.waiting_bytes);
         if let (Some(handle), Some(pending)) = (&self.handle, saved.pending) {
             handle.restore_pending(pending);
         }

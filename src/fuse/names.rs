@@ -67,7 +67,7 @@ impl FileSystem {
 
     /// Commits one change of a name, after what was written before it.
     fn change(&self, add: impl Fn(&mut Batch<'_>) -> crate::error::Result<()>) -> Outcome<()> {
-        self.settle();
+        self.settle(None);
         let committed = self.retry_after_freeing(|| {
             let mut batch = self.store.batch(Durability::None);
             add(&mut batch).and_then(|()| batch.commit())
@@ -167,7 +167,7 @@ impl FileSystem {
         let mode = creation.mode & 0o7777 | u32::from(REGULAR);
         let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
         let options = HandleOptions::write().create_new(attributes.clone());
-        self.settle();
+        self.settle(None);
         let opened = self.retry_after_freeing(|| self.store.open_object(&key, &options));
         self.mark_changed();
         let handle = opened?;

@@ -29,7 +29,8 @@ pub(super) fn serve(device: &Device, system: &FileSystem, attention: &Attention)
             device.send(&failed(header.unique, Errno::NOSYS.raw_os_error()));
         }
         // Locks survive a panic, and so does the store: what it was about to commit is not committed.
-        let is_long = takes_long(&operation) || system.waiting.is_much();
+        let is_waiting = || is_committed(&operation) && system.is_settling();
+        let is_long = takes_long(&operation) || system.waiting.is_much() || is_waiting();
         let work = || catch_unwind(AssertUnwindSafe(|| answer(system, &header, operation)));
         let answered = if is_long { attendant.away(work) } else { work() };
         let answer = answered.unwrap_or_else(|_| {
@@ -59,6 +60,23 @@ fn takes_long(operation: &Operation<'_>) -> bool {
         | Operation::CopyRange { .. } => true,
         _ => false,
     }
+}
+
+/// Whether it is committed at once, so that what was written before must be, too.
+fn is_committed(operation: &Operation<'_>) -> bool {
+    matches!(
+        operation,
+        Operation::Symlink { .. }
+            | Operation::MakeNode { .. }
+            | Operation::MakeDirectory { .. }
+            | Operation::Unlink { .. }
+            | Operation::RemoveDirectory { .. }
+            | Operation::Rename { .. }
+            | Operation::Link { .. }
+            | Operation::Create { .. }
+            | Operation::SetXattr { .. }
+            | Operation::RemoveXattr { .. }
+    )
 }
 
 fn answer(system: &FileSystem, header: &Header, operation: Operation<'_>) -> Outcome<Reply> {

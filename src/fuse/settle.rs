@@ -5,12 +5,18 @@
 //! committed before the next change of a name by anybody, so that a crash of this process leaves what was written
 //! before that change: what was unpacked before the next file, or saved under another name before it is renamed. A file
 //! that is written again and again between such changes is committed once a second. And everything is committed when it
-//! takes much memory, when a program asks for it, and every few seconds.
+//! takes much memory, when a program asks for any of it (fsync), and every few seconds.
+//!
+//! What waits is committed in the order in which it began to wait, by one thread at a time. Others that are to commit
+//! it wait for that, also if nothing is left for them, because what they do next comes after it.
 //!
 //! The handles of the files that were used last stay open, as long as they are few.
 
-use std::sync::MutexGuard;
+use std::collections::HashMap;
+use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
 
 use super::errno::Outcome;
 use super::file_system::FileSystem;
@@ -21,6 +27,8 @@ use crate::store::ids::ObjectNumber;
 
 /// A file that is written again and again is committed for the sake of others so often.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Memory of a write in a handle, besides its bytes, at most.
+const WRITE_BYTES: u64 = 256;
 /// If less room is left, what is written is committed at once: the write fails if it does not fit.
 const TIGHT_BYTES: u64 = 4 * MOST_BYTES;
 
@@ -68,39 +76,80 @@ impl FileSystem {
 
     /// An object has content or attributes that the store lacks. Called with its state locked.
     pub(super) fn mark_written(&self, live: &Live, state: &mut MutexGuard<'_, LiveState>, bytes: usize) {
-        if !state.is_dirty {
+        self.wait(live, state);
+        state.waiting_bytes += bytes as u64 + WRITE_BYTES;
+        // What has no name is not committed, whatever waits.
+        let of_object = if state.is_nameless { 0 } else { state.waiting_bytes };
+        self.waiting.count(bytes, of_object);
+        self.mark_dirty(state);
+    }
+
+    /// An object waits to be committed, if it does not already.
+    pub(super) fn wait(&self, live: &Live, state: &mut LiveState) {
+        if !state.is_waiting {
+            state.is_waiting = true;
             self.waiting.add(live.number);
         }
-        self.waiting.count(bytes);
-        self.mark_dirty(state);
     }
 
     /// Commits what waits, if that is much. Called with no state locked.
     pub(super) fn settle_much(&self) {
         if self.waiting.is_much() {
-            self.settle_since(Duration::ZERO);
+            self.settle_all(None);
             self.look_at_room();
         }
     }
 
-    /// Commits what was written before a name changes. Called with no state locked.
+    /// Commits what was written before something that is committed at once: a change of a name, or of `but`, which is
+    /// then committed with it. Called with no state locked.
     ///
     /// A failure is not that of the change: it is in the log, and what could not be committed still waits.
-    pub(super) fn settle(&self) {
-        self.settle_since(AGAIN);
+    pub(super) fn settle(&self, but: Option<ObjectNumber>) {
+        self.settle_since(AGAIN, but);
     }
 
-    /// Commits what waits, but for what was committed here within that time.
-    fn settle_since(&self, again: Duration) {
+    /// Commits all that waits but one object; times of directories do not. Called with no state locked. Returns what
+    /// could not be committed and still waits.
+    pub(super) fn settle_all(&self, but: Option<ObjectNumber>) -> HashMap<ObjectNumber, Errno> {
+        self.settle_since(Duration::ZERO, but)
+    }
+
+    /// Commits what waits, the longest waiting first, but for one object and for what was committed here within that
+    /// time. Returns what could not be. One thread at a time: what it has taken comes before what is done by those who
+    /// wait for it.
+    fn settle_since(&self, again: Duration, but: Option<ObjectNumber>) -> HashMap<ObjectNumber, Errno> {
+        let _settling = lock(&self.settling);
+        let mut failed = HashMap::new();
         for number in self.waiting.take() {
-            let Some(live) = self.nodes.held(number) else { continue };
-            let mut state = lock(&live.state);
-            if state.settled.is_some_and(|at| at.elapsed() < again) || self.commit(&live, &mut state).is_err() {
+            if but == Some(number) {
                 self.waiting.add(number);
                 continue;
             }
-            state.settled = Some(Instant::now());
+            let Some(live) = self.nodes.held(number) else { continue };
+            let mut state = lock(&live.state);
+            state.is_waiting = false;
+            if !state.is_dirty {
+                continue;
+            }
+            if state.settled.is_some_and(|at| at.elapsed() < again) {
+                self.wait(&live, &mut state);
+                self.waiting.count(state.waiting_bytes as usize, 0);
+                continue;
+            }
+            match self.commit(&live, &mut state) {
+                Ok(()) => state.settled = Some(Instant::now()),
+                Err(errno) => {
+                    failed.insert(number, errno);
+                    self.wait(&live, &mut state);
+                }
+            }
         }
+        failed
+    }
+
+    /// Whether somebody commits what waits: who changes a name now waits for that.
+    pub(super) fn is_settling(&self) -> bool {
+        matches!(self.settling.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Looks whether what is written next fits.
@@ -122,7 +171,7 @@ impl FileSystem {
         }
     }
 
-    /// Commits an object that is about to be renamed.
+    /// Commits one object, whoever it waits for.
     pub(super) fn settle_one(&self, number: ObjectNumber) -> Outcome<()> {
         let Some(live) = self.nodes.held(number) else { return Ok(()) };
         let mut state = lock(&live.state);

@@ -154,3 +154,58 @@ fn attributes_that_wait_survive_others_that_are_refused() {
         assert_eq!((stored.mode & 0o777, stored.uid, committed(&system, "one")), (0o600, 7, b"content".to_vec()));
     }
 }
+
+#[test]
+fn fsync_makes_durable_what_was_written_to_others_before() {
+    let (sandbox, system) = mounted();
+    let (one, other) = (file(&system, "one", b"first"), file(&system, "other", b"content"));
+    let creation = Creation { mode: 0o755, umask: 0 };
+    system.make_directory(ROOT, b"directory", &HEADER, creation).unwrap();
+    let directory = number(&system, ROOT, "directory");
+    let key = |path: &str| Key::parse(path).unwrap();
+    // Each time, also within a second of the one before.
+    for content in [b"second", b"third!"] {
+        system.write(one, 0, content, false).unwrap();
+        // Something newer is known of the directory already: that an entry was made.
+        system.create(directory, content, &HEADER, creation).unwrap();
+        let mode = u32::from(content[0]);
+        system.set_attributes(directory, &NewAttributes { mode: Some(mode), ..NewAttributes::default() }).unwrap();
+        system.write(other, 0, content, false).unwrap();
+        system.sync_file(other).unwrap();
+        // Another process sees what is durable.
+        let reader = Store::open_read_only(&sandbox.path().join("s")).unwrap();
+        assert_eq!(reader.get(&key("one")).unwrap().unwrap(), content);
+        assert_eq!(reader.get(&key("other")).unwrap().unwrap(), [&content[..], b"t"].concat());
+        let found = reader.stat(&key("directory")).unwrap().unwrap();
+        assert_eq!(u32::from(found.attributes.mode & 0o777), mode);
+    }
+}
+
+#[test]
+fn what_cannot_be_committed_is_told_to_who_syncs_that() {
+    let (_sandbox, system) = mounted();
+    let (one, other) = (file(&system, "one", b"content"), file(&system, "other", b"content"));
+    spoil(&system, one, true);
+    system.sync_file(other).unwrap();
+    assert_eq!(committed(&system, "other"), b"content");
+    assert_eq!(system.sync_file(one).unwrap_err(), Errno::INVAL);
+    spoil(&system, one, false);
+    // It still waits.
+    system.sync_file(other).unwrap();
+    assert_eq!(committed(&system, "one"), b"content");
+}
+
+#[test]
+fn much_that_is_written_to_one_file_does_not_overtake_what_was_written_before() {
+    const PIECE_BYTES: usize = 1 << 20;
+    let (_sandbox, system) = mounted();
+    let (one, large) = (file(&system, "one", b"before"), file(&system, "large", b""));
+    system.write(one, 0, b"after!", false).unwrap();
+    let key = Key::parse("large").unwrap();
+    let committed_bytes = || system.store.entry(&key).unwrap().unwrap().entry.size_bytes;
+    for at in 0..20 {
+        system.write(large, at * PIECE_BYTES as u64, &vec![7; PIECE_BYTES], false).unwrap();
+        assert!(committed_bytes() == 0 || committed(&system, "one") == b"after!", "after {at} pieces");
+    }
+    assert!(committed_bytes() > 8 * PIECE_BYTES as u64);
+}

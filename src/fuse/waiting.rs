@@ -9,6 +9,9 @@ use crate::store::ids::ObjectNumber;
 
 /// Most bytes that wait.
 pub(super) const MOST_BYTES: u64 = 32 << 20;
+/// Most bytes that wait of one object: with another request, less than what makes its handle commit by itself (8 MiB),
+/// before what was written to others earlier.
+const MOST_BYTES_OF_ONE: u64 = 6 << 20;
 /// Most objects that wait.
 const MOST_OBJECTS: usize = 4096;
 /// Most handles that stay open although nothing needs them; the content of a small file is in memory with its handle.
@@ -38,9 +41,12 @@ impl Waiting {
         lock(&self.lists).written.push_back(number);
     }
 
-    /// Bytes were written.
-    pub(super) fn count(&self, bytes: usize) {
+    /// Bytes were written to an object, of which so many wait now.
+    pub(super) fn count(&self, bytes: usize, of_object: u64) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if of_object > MOST_BYTES_OF_ONE {
+            self.bytes.fetch_max(MOST_BYTES + 1, Ordering::Relaxed);
+        }
     }
 
     /// What waits, which then no longer does.
@@ -91,13 +97,18 @@ mod tests {
         (0..10).for_each(|number| waiting.stays_open(ObjectNumber(number)));
         assert_eq!(waiting.opened(ObjectNumber(201)).len(), 2);
 
-        waiting.count(MOST_BYTES as usize);
+        waiting.count(MOST_BYTES as usize, 0);
         assert!(!waiting.is_much());
-        waiting.count(1);
+        waiting.count(1, 0);
         assert!(waiting.is_much());
         waiting.add(ObjectNumber(7));
         assert_eq!((waiting.take(), waiting.is_much()), (VecDeque::from([ObjectNumber(7)]), false));
         (0..=MOST_OBJECTS as u64).for_each(|number| waiting.add(ObjectNumber(number)));
+        assert!(waiting.is_much());
+        waiting.take();
+        waiting.count(1, MOST_BYTES_OF_ONE);
+        assert!(!waiting.is_much());
+        waiting.count(1, MOST_BYTES_OF_ONE + 1);
         assert!(waiting.is_much());
     }
 }
