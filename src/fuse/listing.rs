@@ -7,15 +7,13 @@
 //! far, and programs list much before they look: then each entry is a request of its own. But the kernel and `nodes`
 //! remember what they got, so only the first entries of a large directory come with attributes.
 
-use std::sync::MutexGuard;
-
 use rustix::io::Errno;
 
 use super::errno::Outcome;
 use super::file_system::{FileSystem, ROOT};
 use super::live::DIRECTORY;
-use super::open_directories::Listing;
-use super::wire::reply::{Entries, Reply};
+use super::open_directories::{Listing, Names};
+use super::wire::reply::{Entries, Reply, Shown};
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Entry, Key, Kind, Listed};
@@ -36,6 +34,9 @@ impl FileSystem {
     }
 
     /// Entries from a position on, as many as the answer has room for.
+    ///
+    /// # Errors
+    /// If none could be read; those that were read are returned, and the next request finds out about the rest.
     pub(super) fn read_directory(
         &self,
         number: ObjectNumber,
@@ -56,45 +57,48 @@ impl FileSystem {
                 }
             }
         }
-        self.go_to(&mut listing, position.saturating_sub(BEFORE_ENTRIES))?;
-        while let Some(listed) = self.next_entry(&mut listing)? {
+        if let Err(errno) = self.list(&mut listing, position, &mut entries, with_attributes) {
+            // The walk may have left out what it could not read.
+            listing.walk = None;
+            if entries.is_empty() {
+                return Err(errno);
+            }
+        }
+        Ok(entries.finish())
+    }
+
+    /// Adds the entries behind `.` and `..`, from a position on.
+    fn list(&self, listing: &mut Listing, position: u64, entries: &mut Entries, with_attributes: bool) -> Outcome<()> {
+        self.go_to(listing, position)?;
+        while let Some(listed) = self.next_entry(listing)? {
             let name = listed.key.name().unwrap_or_default();
+            if !listing.reach(name) {
+                continue;
+            }
             if !entries.has_room(name.len(), with_attributes) {
                 listing.next = Some(listed);
                 break;
             }
             let (at, entry) = (listing.at, &listed.entry);
-            listing.note(at, name);
             let next = at + 1 + BEFORE_ENTRIES;
             match with_attributes {
-                true if at < MOST_WITH_ATTRIBUTES => self.push_with(&mut entries, &listing, name, entry, next)?,
+                true if at < MOST_WITH_ATTRIBUTES => self.push_with(entries, listing, name, entry, next),
                 true => entries.push_with(name, (entry.number.0, entry.mode.into()), next, None),
                 false => entries.push(name, entry.number.0, entry.mode.into(), next),
             }
-            (listing.at, listing.last) = (at + 1, name.into());
+            listing.leave(name);
         }
-        Ok(entries.finish())
+        Ok(())
     }
 
-    fn push_with(
-        &self,
-        entries: &mut Entries,
-        listing: &MutexGuard<'_, Listing>,
-        name: &[u8],
-        entry: &Entry,
-        next: u64,
-    ) -> Outcome<()> {
+    fn push_with(&self, entries: &mut Entries, listing: &Listing, name: &[u8], entry: &Entry, next: u64) {
         let number = entry.number;
         // The kernel has met it before anybody can change it.
         self.nodes.met(number, listing.directory, name);
         let shown = match (self.nodes.held(number), entry.kind) {
             (Some(live), _) => self.shown(&live, &mut lock(&live.state)).ok(),
             (None, Kind::File | Kind::Symlink) if self.changes() == listing.changes => self.shown_in_index(entry).ok(),
-            (None, Kind::File | Kind::Symlink) => {
-                let key = self.entry_key(listing.directory, name)?;
-                let now = self.store.entry(&key).map_err(|error| self.fail(error))?;
-                now.filter(|now| now.entry.number == number).and_then(|now| self.shown_in_index(&now.entry).ok())
-            }
+            (None, Kind::File | Kind::Symlink) => self.shown_now(listing.directory, name, number).ok(),
             // What is not in the index is read when somebody asks for it: the numbers of devices, the directories in a
             // directory, the holes of a large file.
             (None, _) => None,
@@ -104,38 +108,42 @@ impl FileSystem {
         }
         let shown = shown.as_ref().map(|shown| (shown, self.appearance.valid));
         entries.push_with(name, (number.0, entry.mode.into()), next, shown);
-        Ok(())
     }
 
-    /// Places the walk at an entry, in the current state of the store.
+    fn shown_now(&self, directory: ObjectNumber, name: &[u8], number: ObjectNumber) -> Outcome<Shown> {
+        let key = self.entry_key(directory, name)?;
+        let now = self.store.entry(&key).map_err(|error| self.fail(error))?;
+        let now = now.filter(|now| now.entry.number == number).ok_or(Errno::STALE)?;
+        self.shown_in_index(&now.entry)
+    }
+
+    /// Places the walk at a position, in the current state of the store.
     fn go_to(&self, listing: &mut Listing, position: u64) -> Outcome<()> {
         let changes = self.changes();
-        let is_behind = listing.walk.is_some() && listing.at == position;
-        if is_behind && listing.changes == changes && position > 0 {
+        if position == 0 {
+            // From the beginning, with what was created since.
+            listing.names = Names::default();
+        }
+        let wanted = position.saturating_sub(BEFORE_ENTRIES);
+        if listing.walk.is_some() && listing.at == wanted && listing.changes == changes && wanted > 0 {
             return Ok(());
         }
-        let (at, from) = match is_behind && position > 0 {
-            true => (position, listing.last.clone()),
-            false => {
-                let (at, name) = listing.note_before(position);
-                (at, name.into())
-            }
-        };
-        let is_continued = is_behind && position > 0;
+        // Behind the last name before it that is known.
+        let at = wanted.min(listing.names.count());
+        let behind = at.checked_sub(1).and_then(|last| listing.names.at(last));
         let directory = Key::of_directory(listing.directory);
-        let walk = self.store.list_from(&directory, &from).map_err(|error| self.fail(error))?;
+        let walk = self.store.list_from(&directory, behind.as_deref().unwrap_or_default());
+        let walk = walk.map_err(|error| self.fail(error))?;
         (listing.walk, listing.changes, listing.at, listing.next) = (Some(walk), changes, at, None);
-        if is_continued {
-            // The last one that was returned may be there again.
+        if behind.is_some() {
+            // It may be there still.
             let next = self.next_entry(listing)?;
-            listing.next = next.filter(|next| next.key.name() != Some(&from));
-            return Ok(());
+            listing.next = next.filter(|next| next.key.name() != behind.as_deref());
         }
-        while listing.at < position {
+        // A position that another open directory had: entries are counted.
+        while listing.at < wanted {
             let Some(passed) = self.next_entry(listing)? else { break };
-            let name = passed.key.name().unwrap_or_default();
-            listing.note(listing.at, name);
-            (listing.at, listing.last) = (listing.at + 1, name.into());
+            listing.leave(passed.key.name().unwrap_or_default());
         }
         Ok(())
     }

@@ -209,3 +209,74 @@ fn much_that_is_written_to_one_file_does_not_overtake_what_was_written_before() 
     }
     assert!(committed_bytes() > 8 * PIECE_BYTES as u64);
 }
+
+/// Names from a position on, each with the position behind it, as many as there is room for.
+fn listed(system: &FileSystem, handle: u64, position: u64, with_attributes: bool) -> Vec<(String, u64)> {
+    let entry_bytes = if with_attributes { 152 } else { 24 };
+    let answer = body(system.read_directory(ROOT, handle, position, 10 * entry_bytes as u32, with_attributes));
+    let (mut rest, mut names) = (&answer[..], Vec::new());
+    while let Some((entry, behind)) = rest.split_at_checked(entry_bytes) {
+        let fixed = &entry[entry_bytes - 24..];
+        let next = u64::from_ne_bytes(*fixed[8..].first_chunk().unwrap());
+        let length = u32::from_ne_bytes(*fixed[16..].first_chunk().unwrap()) as usize;
+        names.push((String::from_utf8(behind[..length].to_vec()).unwrap(), next));
+        rest = &rest[(entry_bytes + length).next_multiple_of(8)..];
+    }
+    names
+}
+
+fn open_root(system: &FileSystem) -> u64 {
+    let opened = body(system.open_directory(ROOT));
+    u64::from_ne_bytes(*opened.first_chunk().unwrap())
+}
+
+/// All names from a position on.
+fn listed_to_the_end(system: &FileSystem, handle: u64, mut position: u64, with_attributes: bool) -> Vec<String> {
+    let mut names = Vec::new();
+    loop {
+        let more = listed(system, handle, position, with_attributes);
+        let Some((_, next)) = more.last() else { return names };
+        position = *next;
+        names.extend(more.into_iter().map(|(name, _)| name));
+    }
+}
+
+#[test]
+fn a_position_in_a_directory_stays_that_of_its_entry() {
+    for with_attributes in [false, true] {
+        let (_sandbox, system) = mounted();
+        let mut names: Vec<String> = (0..300).map(|at| format!("{at:03}")).collect();
+        for name in &names {
+            system.make_node(ROOT, name.as_bytes(), &HEADER, Creation { mode: 0o100_644, umask: 0 }, 0).unwrap();
+        }
+        let handle = open_root(&system);
+        let (mut positions, mut position) = (Vec::new(), 0);
+        while positions.len() < 150 {
+            let more = listed(&system, handle, position, with_attributes);
+            position = more.last().unwrap().1;
+            positions.extend(more);
+        }
+        // Before and at what was listed, and behind it.
+        for gone in [3, 4, 60, 61, 62, 100, 250] {
+            system.unlink(ROOT, names[gone].as_bytes()).unwrap();
+        }
+        for (made, is_new) in [("00", true), ("0005", true), ("1005", true), ("2605", false)] {
+            system.make_node(ROOT, made.as_bytes(), &HEADER, Creation { mode: 0o100_644, umask: 0 }, 0).unwrap();
+            assert!(is_new || made > positions.last().unwrap().0.as_str());
+        }
+        let is_gone = |name: &String| ["003", "004", "060", "061", "062", "100", "250"].contains(&name.as_str());
+        names.push("2605".to_owned());
+        names.sort();
+        names.retain(|name| !is_gone(name));
+        for (name, position) in positions.iter().rev().step_by(7).chain(&positions[2..8]).chain(&positions[60..70]) {
+            let rest: Vec<String> = names.iter().filter(|other| *other > name).cloned().collect();
+            assert_eq!(listed_to_the_end(&system, handle, *position, with_attributes), rest, "behind {name}");
+        }
+        // From the beginning, with what was made since; and in another open directory, where positions are counted.
+        names.extend(["00", "0005", "1005"].map(str::to_owned));
+        names.sort();
+        let all = [vec![".".to_owned(), "..".to_owned()], names].concat();
+        assert_eq!(listed_to_the_end(&system, handle, 0, with_attributes), all);
+        assert_eq!(listed_to_the_end(&system, open_root(&system), 57, with_attributes), all[57..]);
+    }
+}

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom as Whence, StatxFlags,
+    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, RawDir, RenameFlags, SeekFrom as Whence, StatxFlags,
     XattrFlags, copy_file_range, fallocate, flock, lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, openat,
     renameat_with, seek, statvfs, statx,
 };
@@ -105,6 +106,47 @@ fn a_large_directory_is_renamed_at_once_and_lists_in_pieces() {
     assert_eq!(mounted.root.metadata().unwrap().nlink(), 2);
     mounted.unmount();
     place.check();
+}
+
+#[test]
+fn a_listing_continues_where_it_was_however_little_is_taken_of_it() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    let directory = mounted.root.join("directory");
+    fs::create_dir(&directory).unwrap();
+    let names: Vec<String> = (0..300).map(|number| format!("{number:03}")).collect();
+    names.iter().for_each(|name| _ = File::create(directory.join(name)).unwrap());
+    let open = File::open(&directory).unwrap();
+    // The kernel gets more at once than it has room for here, and asks for the rest again.
+    let read = |is_removed: bool| {
+        let mut buffer = [MaybeUninit::uninit(); 256];
+        let (mut listing, mut seen) = (RawDir::new(&open, &mut buffer), Vec::new());
+        while let Some(entry) = listing.next() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().to_str().unwrap().to_owned();
+            if is_removed && !name.starts_with('.') {
+                fs::remove_file(directory.join(&name)).unwrap();
+            }
+            seen.push((name, entry.next_entry_cookie()));
+        }
+        seen
+    };
+    let only_names = |seen: &[(String, u64)]| -> Vec<String> {
+        seen.iter().map(|(name, _)| name.clone()).filter(|name| !name.starts_with('.')).collect()
+    };
+    let seen = read(false);
+    assert_eq!(only_names(&seen), names);
+    for at in [250, 100, 7] {
+        fs::remove_file(directory.join(&seen[at - 3].0)).unwrap();
+        seek(&open, Whence::Start(seen[at].1)).unwrap();
+        let behind = read(false);
+        assert_eq!(behind[0].0, seen[at + 1].0);
+    }
+    seek(&open, Whence::Start(0)).unwrap();
+    assert_eq!(only_names(&read(true)).len(), names.len() - 3);
+    drop(open);
+    fs::remove_dir(&directory).unwrap();
+    mounted.unmount();
 }
 
 #[test]

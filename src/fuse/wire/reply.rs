@@ -306,6 +306,10 @@ impl Entries {
         Entries { reply: Reply::with_room(most_bytes), most_bytes }
     }
 
+    pub(in crate::fuse) fn is_empty(&self) -> bool {
+        self.reply.0.len() == HEADER_BYTES
+    }
+
     /// Whether an entry with a name of this length fits.
     pub(in crate::fuse) fn has_room(&self, name_bytes: usize, with_attributes: bool) -> bool {
         let length = if with_attributes { NODE_BYTES } else { 0 } + ENTRY_BYTES + name_bytes;
@@ -394,8 +398,9 @@ mod tests {
     #[test]
     fn entries_are_padded_and_bounded() {
         let mut entries = Entries::new(64);
-        assert!(entries.has_room(3, false) && !entries.has_room(3, true));
+        assert!(entries.has_room(3, false) && !entries.has_room(3, true) && entries.is_empty());
         entries.push(b"abc", 7, 0o100_644, 1);
+        assert!(!entries.is_empty());
         entries.push(b"d", 8, 0o040_755, 2);
         assert!(!entries.has_room(1, false));
         assert_eq!(entries.finish().finish(1).len(), HEADER_BYTES + 64);
