@@ -90,7 +90,7 @@ impl FileSystem {
         Key::within(directory, name).map_err(|_| Errno::INVAL)
     }
 
-    /// A key of an object that the kernel knows.
+    /// A key of an object that the kernel knows. It stays right as long as the state of the object is locked.
     pub(super) fn key_of(&self, number: ObjectNumber) -> Outcome<Key> {
         if number == ROOT {
             return Ok(Key::root());
@@ -197,15 +197,15 @@ impl FileSystem {
         Ok(info.directories.insert(directories).names())
     }
 
-    /// The entries of a directory have changed now; and so many directories came or went.
-    pub(super) fn touch_directory(&self, directory: ObjectNumber, now: Time, directories: i64) -> Outcome<()> {
+    /// The entries of a directory have changed now; and so many directories came or went. The change is committed: if
+    /// the directory cannot be read, the log says so, and its times stay.
+    pub(super) fn touch_directory(&self, directory: ObjectNumber, now: Time, directories: i64) {
         let live = self.nodes.hold(directory);
         let mut state = lock(&live.state);
-        let info = self.info(&live, &mut state)?;
+        let Ok(info) = self.info(&live, &mut state) else { return };
         info.touch(now);
         info.directories = info.directories.and_then(|known| known.changed_by(directories));
         self.mark_dirty(&mut state);
-        Ok(())
     }
 
     /// Something of an object is newer than in the store.

@@ -84,9 +84,10 @@ impl FileSystem {
         Reply::filled(most_bytes, |buffer| handle.read_at(buffer, offset)).map_err(|error| self.fail(error))
     }
 
-    /// Reads a small file whose content is a record; `None` if it is not, or was moved or removed meanwhile.
+    /// Reads a small file whose content is a record; `None` if it is not, or was moved or removed meanwhile, since
+    /// nothing of it is locked.
     fn read_small(&self, number: ObjectNumber, offset: u64, size: u32) -> Outcome<Option<Reply>> {
-        let key = self.key_of(number)?;
+        let Ok(key) = self.key_of(number) else { return Ok(None) };
         let mut buffer = Buffer::default();
         let is_small = |Listed { entry, .. }: &Listed| {
             entry.number == number && entry.kind == Kind::File && entry.size_bytes <= SMALL_BYTES

@@ -72,6 +72,8 @@ impl FileSystem {
 
     /// The target of a symbolic link.
     pub(super) fn read_link(&self, number: ObjectNumber) -> Outcome<Reply> {
+        let live = self.nodes.hold(number);
+        let _state = lock(&live.state);
         let (key, mut buffer) = (self.key_of(number)?, Buffer::default());
         let object = self.store.read(&key, &mut buffer).map_err(|error| self.fail(error))?;
         let link = object.filter(|object| object.entry.number == number).ok_or(Errno::STALE)?;

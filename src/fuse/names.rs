@@ -2,13 +2,18 @@
 //!
 //! The kernel has looked the names up before, holds their directories, and has checked permissions and kinds: whether a
 //! directory replaces a file, or comes below itself.
+//!
+//! The state of an object is locked from before the batch that changes its names until `nodes` has them: whoever has it
+//! locked finds the object in the store by the name that `nodes` has. Everything that may fail comes before the batch.
+
+use std::sync::MutexGuard;
 
 use rustix::io::Errno;
 
 use super::acl::{ACCESS, Acl, DEFAULT};
 use super::errno::Outcome;
 use super::file_system::{FileSystem, now};
-use super::live::{DIRECTORY, Directories, Info, LiveState, REGULAR, SET_GID, TYPE};
+use super::live::{DIRECTORY, Directories, Info, Live, LiveState, REGULAR, SET_GID, TYPE};
 use super::wire::opened;
 use super::wire::reply::{Reply, device_numbers};
 use super::wire::request::{Creation, Header};
@@ -24,6 +29,14 @@ const EXCHANGE: u32 = 2;
 
 /// A file type in a mode.
 const SYMLINK: u32 = 0o120_000;
+
+/// A name in a directory.
+#[derive(Debug)]
+struct Name<'n> {
+    directory: ObjectNumber,
+    name: &'n [u8],
+    key: Key,
+}
 
 impl FileSystem {
     /// The attributes of a new object in a directory: owner, group, permissions and lists follow the directory and the
@@ -65,9 +78,8 @@ impl FileSystem {
         Ok(Attributes { mode, uid: header.uid, gid, mtime: now, ctime, btime, xattrs, ..Attributes::default() })
     }
 
-    /// Commits one change of a name, after what was written before it.
+    /// Commits one change of names. What was written before it is [settled](Self::settle).
     fn change(&self, add: impl Fn(&mut Batch<'_>) -> crate::error::Result<()>) -> Outcome<()> {
-        self.settle(None);
         let committed = self.retry_after_freeing(|| {
             let mut batch = self.store.batch(Durability::None);
             add(&mut batch).and_then(|()| batch.commit())
@@ -94,11 +106,12 @@ impl FileSystem {
         if self.entry(&key)?.is_some() {
             return Err(Errno::EXIST);
         }
+        self.settle(None);
         self.change(|batch| add(batch, &key, &info.attributes))?;
         let number = self.entry(&key)?.ok_or(Errno::IO)?.number;
         self.nodes.met(number, directory, name);
         let names = if info.is_directory() { 2 } else { 1 };
-        self.touch_directory(directory, now, i64::from(info.is_directory()))?;
+        self.touch_directory(directory, now, i64::from(info.is_directory()));
         Ok(Reply::entry(&self.shown_as(number, &info, names), self.appearance.valid))
     }
 
@@ -182,7 +195,7 @@ impl FileSystem {
             shown
         };
         self.opened_handle(number);
-        self.touch_directory(directory, now, 0)?;
+        self.touch_directory(directory, now, 0);
         Ok(Reply::created(&shown, self.appearance.valid, opened::KEEP_CACHE | opened::NO_FLUSH))
     }
 
@@ -207,26 +220,30 @@ impl FileSystem {
         Ok(Reply::created(&shown, self.appearance.valid, opened::KEEP_CACHE | opened::NO_FLUSH))
     }
 
+    fn name<'n>(&self, directory: ObjectNumber, name: &'n [u8]) -> Outcome<Name<'n>> {
+        Ok(Name { directory, name, key: self.entry_key(directory, name)? })
+    }
+
     /// Removes a name of anything but a directory.
     pub(super) fn unlink(&self, directory: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
-        let key = self.entry_key(directory, name)?;
-        let entry = self.entry(&key)?.ok_or(Errno::NOENT)?;
+        let name = self.name(directory, name)?;
+        let entry = self.entry(&name.key)?.ok_or(Errno::NOENT)?;
         if entry.kind == Kind::Directory {
             return Err(Errno::ISDIR);
         }
-        self.remove(directory, name, &key, &entry)
+        self.remove(&name, &entry)
     }
 
     pub(super) fn remove_directory(&self, directory: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
-        let key = self.entry_key(directory, name)?;
-        let entry = self.entry(&key)?.ok_or(Errno::NOENT)?;
+        let name = self.name(directory, name)?;
+        let entry = self.entry(&name.key)?.ok_or(Errno::NOENT)?;
         if entry.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
         if self.has_entries(entry.number)? {
             return Err(Errno::NOTEMPTY);
         }
-        self.remove(directory, name, &key, &entry)
+        self.remove(&name, &entry)
     }
 
     fn has_entries(&self, directory: ObjectNumber) -> Outcome<bool> {
@@ -234,106 +251,102 @@ impl FileSystem {
         walk.lend().map(|lent| lent.is_some()).map_err(|error| self.fail(error))
     }
 
-    fn remove(&self, directory: ObjectNumber, name: &[u8], key: &Key, entry: &Entry) -> Outcome<Reply> {
+    fn remove(&self, name: &Name<'_>, entry: &Entry) -> Outcome<Reply> {
         let now = now();
-        self.before_removal(directory, name, entry)?;
-        self.change(|batch| batch.remove(key).map(drop)).inspect_err(|_| self.after_failure(entry))?;
-        self.lost_name(directory, name, entry, now)?;
-        self.touch_directory(directory, now, -i64::from(entry.kind == Kind::Directory))?;
+        self.settle(Some(entry.number).filter(|number| self.is_last_name(*number)));
+        {
+            let live = self.nodes.hold(entry.number);
+            let mut state = lock(&live.state);
+            self.before_removal(name, entry, &live, &mut state)?;
+            self.change(|batch| batch.remove(&name.key).map(drop))?;
+            self.lost_name(name, &live, &mut state, now);
+        }
+        self.touch_directory(name.directory, now, -i64::from(entry.kind == Kind::Directory));
         Ok(Reply::empty())
     }
 
+    /// Whether an object is gone without the name that it has. What was written to it need not be committed then.
+    fn is_last_name(&self, number: ObjectNumber) -> bool {
+        self.store.names_of(number) <= 1
+    }
+
     /// What the kernel knows may still be used when its last name is gone, or the last one that is known here. So a
-    /// file is opened, and everything else is read before; it stays until the kernel forgets it.
-    fn before_removal(&self, directory: ObjectNumber, name: &[u8], entry: &Entry) -> Outcome<()> {
+    /// file is opened, and everything else is read before; it stays until the kernel forgets it. Called with its state
+    /// locked.
+    fn before_removal(&self, name: &Name<'_>, entry: &Entry, live: &Live, state: &mut LiveState) -> Outcome<()> {
         let number = entry.number;
-        let is_last = self.store.names_of(number) <= 1;
-        if !self.nodes.is_known(number) || (!is_last && self.nodes.has_other_name(number, directory, name)) {
+        let is_last = self.is_last_name(number);
+        let has_other_name = || self.nodes.has_other_name(number, name.directory, name.name);
+        if !self.nodes.is_known(number) || (!is_last && has_other_name()) {
             return Ok(());
         }
-        let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
         match entry.kind {
             // Nothing of it is read yet: most files that are removed are not in use.
-            Kind::File | Kind::Large => _ = self.open_handle(number, &mut state)?,
+            Kind::File | Kind::Large => _ = self.open_handle(number, state)?,
             _ => {
-                self.info(&live, &mut state)?;
+                self.info(live, state)?;
                 if !is_last {
-                    self.commit(&live, &mut state)?;
+                    self.commit(live, state)?;
                 }
             }
         }
-        (state.is_nameless, state.is_unplaced) = (is_last, !is_last);
         Ok(())
     }
 
-    /// It was not removed after all.
-    fn after_failure(&self, entry: &Entry) {
-        if let Some(live) = self.nodes.held(entry.number) {
-            let mut state = lock(&live.state);
-            (state.is_nameless, state.is_unplaced) = (false, false);
-        }
-    }
-
-    /// An object has lost a name: it lives on under others, or only as long as it is open.
-    fn lost_name(&self, directory: ObjectNumber, name: &[u8], entry: &Entry, now: Time) -> Outcome<()> {
-        let number = entry.number;
-        self.nodes.unnamed(number, directory, name);
+    /// An object has lost a name: it lives on under others, or only as long as it is open. Called with its state
+    /// locked.
+    fn lost_name(&self, name: &Name<'_>, live: &Live, state: &mut MutexGuard<'_, LiveState>, now: Time) {
+        let number = live.number;
+        self.nodes.unnamed(number, name.directory, name.name);
         if self.store.names_of(number) > 0 {
+            let is_placed = self.nodes.place(number).is_some();
+            state.is_unplaced = !is_placed && self.nodes.is_known(number);
             // Its change time changes with the number of its names; the store has it if something finds it there.
-            let live = self.nodes.hold(number);
-            let mut state = lock(&live.state);
-            if let Ok(info) = self.info(&live, &mut state) {
+            if let Ok(info) = self.info(live, state) {
                 info.attributes.ctime = Some(now);
-                if state.handle.is_some() || self.nodes.place(number).is_some() {
-                    self.mark_written(&live, &mut state, 0);
+                if state.handle.is_some() || is_placed {
+                    self.mark_written(live, state, 0);
                 }
             }
-            return Ok(());
+            return;
         }
-        let Some(live) = self.nodes.held(number) else { return Ok(()) };
-        let mut state = lock(&live.state);
         match &mut state.info {
             Some(info) => info.attributes.ctime = Some(now),
             None => state.lost_name = Some(now),
         }
         state.is_nameless = true;
-        Ok(())
     }
 
     /// Gives an object another name.
     pub(super) fn link(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
         let (key, now) = (self.entry_key(directory, name)?, now());
+        // What is newer of it here goes to the store with the name.
+        self.settle(Some(number));
         let live = self.nodes.hold(number);
-        let mut is_named = false;
         {
             let mut state = lock(&live.state);
-            self.info(&live, &mut state)?;
+            let attributes = self.info(&live, &mut state)?.attributes.clone();
             match state.handle.clone().filter(|_| state.is_nameless) {
                 Some(handle) => {
-                    let info = self.info(&live, &mut state)?;
-                    info.attributes.ctime = Some(now);
-                    let set = handle.set_attributes(&info.attributes);
-                    set.and_then(|()| handle.link(&key)).map_err(|error| self.fail(error))?;
+                    let attributes = Attributes { ctime: Some(now), ..attributes };
+                    self.retry_after_freeing(|| handle.set_attributes(&attributes).and_then(|()| handle.link(&key)))?;
                     (state.is_nameless, state.is_dirty) = (false, false);
                     self.mark_changed();
                 }
                 None if state.is_nameless => return Err(Errno::NOENT),
-                None => is_named = true,
+                None => {
+                    self.commit(&live, &mut state)?;
+                    let existing = self.key_of(number)?;
+                    self.change(|batch| batch.hard_link(&existing, &key))?;
+                    self.mark_written(&live, &mut state, 0);
+                }
             }
-        }
-        if is_named {
-            // What is newer here goes to the store with it.
-            self.settle_one(number)?;
-            let existing = self.key_of(number)?;
-            self.change(|batch| batch.hard_link(&existing, &key))?;
-            let mut state = lock(&live.state);
             self.info(&live, &mut state)?.attributes.ctime = Some(now);
-            self.mark_written(&live, &mut state, 0);
+            self.nodes.met(number, directory, name);
         }
-        self.nodes.met(number, directory, name);
-        self.touch_directory(directory, now, 0)?;
-        Ok(Reply::entry(&self.shown_of(number)?, self.appearance.valid))
+        self.touch_directory(directory, now, 0);
+        let shown = self.shown_of(number).inspect_err(|_| self.nodes.forget(number, 1))?;
+        Ok(Reply::entry(&shown, self.appearance.valid))
     }
 
     pub(super) fn rename(
@@ -345,10 +358,9 @@ impl FileSystem {
         if flags & !(NO_REPLACE | EXCHANGE) > 0 || flags == NO_REPLACE | EXCHANGE {
             return Err(Errno::INVAL);
         }
-        let (from, to) = (self.entry_key(directory, name)?, self.entry_key(new_directory, new_name)?);
+        let (from, to) = (self.name(directory, name)?, self.name(new_directory, new_name)?);
         let now = now();
-        let moved = self.entry(&from)?.ok_or(Errno::NOENT)?;
-        let there = self.entry(&to)?;
+        let (moved, there) = (self.entry(&from.key)?.ok_or(Errno::NOENT)?, self.entry(&to.key)?);
         match there {
             Some(there) if there.number == moved.number => return Ok(Reply::empty()),
             Some(_) if flags == NO_REPLACE => return Err(Errno::EXIST),
@@ -358,55 +370,86 @@ impl FileSystem {
             }
             _ => {}
         }
-        self.settle_one(moved.number)?;
+        match &there {
+            Some(other) if flags == EXCHANGE => self.exchange(&moved, &from, other, &to, now)?,
+            gone => self.move_name(&moved, &from, gone.as_ref(), &to, now)?,
+        }
         let is_directory = |entry: &Entry| i64::from(entry.kind == Kind::Directory);
-        let gone = there.filter(|_| flags != EXCHANGE);
-        if let Some(gone) = &gone {
-            self.before_removal(new_directory, new_name, gone)?;
-        }
-        let renamed = self.change(|batch| match flags {
-            EXCHANGE => batch.exchange(&from, &to),
-            _ => batch.rename(&from, &to, Existing::Replace),
-        });
-        renamed.inspect_err(|_| gone.iter().for_each(|gone| self.after_failure(gone)))?;
-        if let Some(gone) = &gone {
-            self.lost_name(new_directory, new_name, gone, now)?;
-        }
-        self.has_moved(&moved, (directory, name), (new_directory, new_name), now)?;
-        let mut came = is_directory(&moved);
-        if let Some(other) = there.filter(|_| flags == EXCHANGE) {
-            self.has_moved(&other, (new_directory, new_name), (directory, name), now)?;
-            came -= is_directory(&other);
-        }
-        let replaced = gone.as_ref().map_or(0, is_directory);
+        let (came, went) = (is_directory(&moved), there.as_ref().map_or(0, is_directory));
+        let came_back = if flags == EXCHANGE { went } else { 0 };
         if directory == new_directory {
-            self.touch_directory(directory, now, -replaced)?;
+            self.touch_directory(directory, now, came_back - went);
         } else {
-            self.touch_directory(directory, now, -came)?;
-            self.touch_directory(new_directory, now, came - replaced)?;
+            self.touch_directory(directory, now, came_back - came);
+            self.touch_directory(new_directory, now, came - went);
         }
         Ok(Reply::empty())
     }
 
-    /// An object has another name in place of one; its change time changes.
-    fn has_moved(
-        &self,
-        entry: &Entry,
-        (directory, name): (ObjectNumber, &[u8]),
-        (new_directory, new_name): (ObjectNumber, &[u8]),
-        now: Time,
-    ) -> Outcome<()> {
-        self.nodes.unnamed(entry.number, directory, name);
-        self.nodes.named(entry.number, new_directory, new_name);
-        // The store has dated the record of an object with one name; what is known here of it must follow.
-        let live = match self.store.names_of(entry.number) {
-            0 => self.nodes.held(entry.number),
-            _ => Some(self.nodes.hold(entry.number)),
+    /// Gives an object another name in place of one; what has that name is replaced.
+    fn move_name(&self, moved: &Entry, from: &Name<'_>, gone: Option<&Entry>, to: &Name<'_>, now: Time) -> Outcome<()> {
+        self.settle(gone.map(|gone| gone.number).filter(|number| self.is_last_name(*number)));
+        let (live, gone_live) = (self.nodes.hold(moved.number), gone.map(|gone| self.nodes.hold(gone.number)));
+        let (mut state, mut gone_state) = match &gone_live {
+            Some(gone) => {
+                let (state, gone) = lock_both(&live, gone);
+                (state, Some(gone))
+            }
+            None => (lock(&live.state), None),
         };
-        let Some(live) = live else { return Ok(()) };
-        let mut state = lock(&live.state);
-        self.info(&live, &mut state)?.attributes.ctime = Some(now);
-        self.mark_written(&live, &mut state, 0);
+        self.before_move(&live, &mut state)?;
+        if let (Some(entry), Some(live), Some(state)) = (gone, &gone_live, &mut gone_state) {
+            self.before_removal(to, entry, live, state)?;
+        }
+        self.change(|batch| batch.rename(&from.key, &to.key, Existing::Replace))?;
+        if let (Some(live), Some(state)) = (&gone_live, &mut gone_state) {
+            self.lost_name(to, live, state, now);
+        }
+        self.has_moved(from, to, &live, &mut state, now);
         Ok(())
+    }
+
+    /// Exchanges the names of two objects.
+    fn exchange(&self, one: &Entry, from: &Name<'_>, other: &Entry, to: &Name<'_>, now: Time) -> Outcome<()> {
+        self.settle(None);
+        let (one, other) = (self.nodes.hold(one.number), self.nodes.hold(other.number));
+        let (mut state, mut other_state) = lock_both(&one, &other);
+        self.before_move(&one, &mut state)?;
+        self.before_move(&other, &mut other_state)?;
+        self.change(|batch| batch.exchange(&from.key, &to.key))?;
+        self.has_moved(from, to, &one, &mut state, now);
+        self.has_moved(to, from, &other, &mut other_state, now);
+        Ok(())
+    }
+
+    /// What is newer of an object is committed under its old name. Called with its state locked.
+    fn before_move(&self, live: &Live, state: &mut LiveState) -> Outcome<()> {
+        self.commit(live, state)?;
+        // Only the record of an object with one name gets a new change time with its name.
+        if self.store.names_of(live.number) > 0 {
+            self.info(live, state)?;
+        }
+        Ok(())
+    }
+
+    /// An object has another name in place of one; its change time changes. Called with its state locked.
+    fn has_moved(&self, from: &Name<'_>, to: &Name<'_>, live: &Live, state: &mut MutexGuard<'_, LiveState>, now: Time) {
+        self.nodes.moved(live.number, (from.directory, from.name), (to.directory, to.name));
+        // What is not known here is read when it is asked for.
+        if let Some(info) = &mut state.info {
+            info.attributes.ctime = Some(now);
+            self.mark_written(live, state, 0);
+        }
+    }
+}
+
+/// Locks the states of two objects, in the order of their numbers, as everybody who needs both.
+fn lock_both<'l>(one: &'l Live, other: &'l Live) -> (MutexGuard<'l, LiveState>, MutexGuard<'l, LiveState>) {
+    if one.number < other.number {
+        let lower = lock(&one.state);
+        (lower, lock(&other.state))
+    } else {
+        let lower = lock(&other.state);
+        (lock(&one.state), lower)
     }
 }

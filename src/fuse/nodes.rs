@@ -5,8 +5,9 @@
 //! nothing below it changes here.
 //!
 //! What is open or has attributes that the store lacks is [`Live`], too, as long as that is so or somebody holds it.
-//! Invariant: there is one `Live` of an object at a time. Lock order: the state of a `Live`, then the table; under the
-//! lock of the table a state is only tried.
+//! Invariants: there is one `Live` of an object at a time; the known names of an object change only with its state
+//! locked, but for those under which the kernel meets it. Lock order: the states of `Live`s, in the order of their
+//! numbers, then the table; under the lock of the table a state is only tried.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -114,6 +115,22 @@ impl Table {
         }
         node.set_place(Some((directory, name)));
     }
+
+    /// An object has lost a name, if it had it.
+    fn unname(&mut self, number: ObjectNumber, lost: (ObjectNumber, &[u8])) {
+        let Table { nodes, others, .. } = self;
+        let Some(node) = nodes.get_mut(number) else { return };
+        if let Some(known) = others.get_mut(&number) {
+            known.retain(|place| place.parts() != lost);
+        }
+        if node.place() == Some(lost) {
+            let other = others.get_mut(&number).and_then(Vec::pop);
+            node.set_place(other.as_ref().map(Place::parts));
+        }
+        if others.get(&number).is_some_and(Vec::is_empty) {
+            others.remove(&number);
+        }
+    }
 }
 
 impl Nodes {
@@ -159,27 +176,16 @@ impl Nodes {
         Some(Place::new(directory, name))
     }
 
-    /// An object has another name.
-    pub(super) fn named(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
-        lock(&self.table).name(number, directory, name);
+    /// An object has another name in place of one: at no time it has none.
+    pub(super) fn moved(&self, number: ObjectNumber, old: (ObjectNumber, &[u8]), new: (ObjectNumber, &[u8])) {
+        let mut table = lock(&self.table);
+        table.unname(number, old);
+        table.name(number, new.0, new.1);
     }
 
     /// An object has lost a name.
     pub(super) fn unnamed(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
-        let mut table = lock(&self.table);
-        let Table { nodes, others, .. } = &mut *table;
-        let Some(node) = nodes.get_mut(number) else { return };
-        let lost = (directory, name);
-        if let Some(known) = others.get_mut(&number) {
-            known.retain(|place| place.parts() != lost);
-        }
-        if node.place() == Some(lost) {
-            let other = others.get_mut(&number).and_then(Vec::pop);
-            node.set_place(other.as_ref().map(Place::parts));
-        }
-        if others.get(&number).is_some_and(Vec::is_empty) {
-            others.remove(&number);
-        }
+        lock(&self.table).unname(number, (directory, name));
     }
 
     /// What is live of an object, made if there is nothing yet.
@@ -224,7 +230,8 @@ mod tests {
         let (nodes, number) = (Nodes::default(), ObjectNumber(7));
         nodes.met(number, ROOT, b"a");
         nodes.met(number, ROOT, b"a");
-        nodes.named(number, ROOT, b"b");
+        nodes.met(number, ROOT, b"b");
+        nodes.forget(number, 1);
         assert_eq!(nodes.place(number), Some(Place::new(ROOT, b"b")));
         nodes.unnamed(number, ROOT, b"b");
         assert_eq!(nodes.place(number).as_ref().map(Place::parts), Some((ROOT, &b"a"[..])));
@@ -248,8 +255,22 @@ mod tests {
             assert_eq!(nodes.place(number), last.map(|name| Place::new(ROOT, name)));
         }
         assert!(lock(&nodes.table).others.is_empty() && nodes.is_known(number));
-        nodes.named(number, ROOT, b"d");
+        nodes.met(number, ROOT, b"d");
         assert_eq!(nodes.place(number), Some(Place::new(ROOT, b"d")));
+    }
+
+    #[test]
+    fn a_name_that_moved_is_known_under_the_new_one_alone() {
+        let (nodes, number) = (Nodes::default(), ObjectNumber(7));
+        nodes.moved(number, (ROOT, b"a"), (ROOT, b"b"));
+        assert!(!nodes.is_known(number));
+        nodes.met(number, ROOT, b"a");
+        nodes.moved(number, (ROOT, b"a"), (ROOT, b"b"));
+        assert_eq!(nodes.place(number), Some(Place::new(ROOT, b"b")));
+        assert!(!nodes.has_other_name(number, ROOT, b"b"));
+        // The kernel has met it under another name only.
+        nodes.moved(number, (ROOT, b"c"), (ROOT, b"d"));
+        assert!(nodes.has_other_name(number, ROOT, b"d") && nodes.has_other_name(number, ROOT, b"b"));
     }
 
     #[test]

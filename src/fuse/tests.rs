@@ -1,5 +1,7 @@
 //! A mounted store without a kernel: what requests do, in an order that a test chooses.
 
+use std::thread;
+
 use tempfile::TempDir;
 
 use super::errno::{Log, Outcome};
@@ -279,4 +281,93 @@ fn a_position_in_a_directory_stays_that_of_its_entry() {
         assert_eq!(listed_to_the_end(&system, handle, 0, with_attributes), all);
         assert_eq!(listed_to_the_end(&system, open_root(&system), 57, with_attributes), all[57..]);
     }
+}
+
+#[test]
+fn an_object_is_found_while_it_is_renamed() {
+    let (_sandbox, system) = mounted();
+    let (moved, gone) = (file(&system, "moved", b"moved"), file(&system, "gone", b"gone"));
+    system.link(gone, ROOT, b"other name").unwrap();
+    system.commit_all().unwrap();
+    assert!(system.nodes.held(moved).is_none());
+    let key = Key::parse("moved").unwrap();
+    let replaced = system.nodes.hold(gone);
+    let locked = lock(&replaced.state);
+    let seen = thread::scope(|scope| {
+        let renaming = scope.spawn(|| system.rename((ROOT, b"moved"), (ROOT, b"gone"), 0));
+        // It cannot end: what it replaces is locked. Either it has no effect yet, and is about to lock what it moves;
+        // or it has one in the store, and then the object must be found.
+        let seen = loop {
+            if system.store.entry(&key).unwrap().is_none() {
+                break Some(system.attributes(moved));
+            }
+            if system.nodes.held(moved).is_some() {
+                break None;
+            }
+            thread::yield_now();
+        };
+        drop(locked);
+        renaming.join().unwrap().unwrap();
+        seen
+    });
+    assert!(seen.is_none_or(|seen| seen.is_ok()));
+    assert_eq!(body(system.read(moved, 0, 100)), b"moved");
+    assert_eq!((committed(&system, "gone"), committed(&system, "other name")), (b"moved".to_vec(), b"gone".to_vec()));
+}
+
+#[test]
+fn attributes_follow_their_objects_when_names_are_exchanged() {
+    let (_sandbox, system) = mounted();
+    let creation = Creation { mode: 0o700, umask: 0 };
+    system.make_directory(ROOT, b"directory", &HEADER, creation).unwrap();
+    let (directory, one) = (number(&system, ROOT, "directory"), file(&system, "one", b"content"));
+    system.commit_all().unwrap();
+    let set_mode = |number, mode| {
+        let changed = NewAttributes { mode: Some(mode), ..NewAttributes::default() };
+        system.set_attributes(number, &changed).unwrap();
+    };
+    let modes = || ["directory", "one"].map(|path| system.store.stat(&Key::parse(path).unwrap()).unwrap().unwrap());
+    let modes = || modes().map(|found| found.attributes.mode & 0o777);
+    set_mode(directory, 0o750);
+    set_mode(one, 0o640);
+    system.rename((ROOT, b"one"), (ROOT, b"directory"), 2).unwrap();
+    assert_eq!(modes(), [0o640, 0o750]);
+    set_mode(directory, 0o755);
+    set_mode(one, 0o644);
+    system.commit_all().unwrap();
+    assert_eq!(modes(), [0o644, 0o755]);
+    assert_eq!(system.shown_of(ROOT).unwrap().names, 3);
+}
+
+#[test]
+fn a_file_that_is_not_replaced_after_all_still_waits() {
+    let (_sandbox, system) = mounted();
+    let creation = Creation { mode: 0o700, umask: 0 };
+    system.make_directory(ROOT, b"directory", &HEADER, creation).unwrap();
+    let (one, other) = (file(&system, "one", b"content"), file(&system, "other", b""));
+    // The kernel does not ask for that.
+    assert_eq!(system.rename((ROOT, b"directory"), (ROOT, b"one"), 0).unwrap_err(), Errno::EXIST);
+    assert_eq!(system.shown_of(one).unwrap().names, 1);
+    system.sync_file(other).unwrap();
+    assert_eq!(committed(&system, "one"), b"content");
+}
+
+#[test]
+fn a_name_for_a_file_without_one_comes_after_what_was_written_before() {
+    let (_sandbox, system) = mounted();
+    let one = file(&system, "one", b"content");
+    let created = body(system.create_nameless(ROOT, &HEADER, Creation { mode: 0o600, umask: 0 }));
+    let nameless = ObjectNumber(u64::from_ne_bytes(*created.first_chunk().unwrap()));
+    system.write(nameless, 0, b"named later", false).unwrap();
+    let before = system.shown_of(nameless).unwrap();
+    assert_eq!(system.link(nameless, ROOT, b"one").unwrap_err(), Errno::EXIST);
+    assert_eq!(system.shown_of(nameless).unwrap(), before);
+    system.commit_all().unwrap();
+    // So it is none that is written again and again.
+    assert!(system.nodes.held(one).is_none());
+    system.write(one, 0, b"content again", false).unwrap();
+    system.link(nameless, ROOT, b"named").unwrap();
+    assert_eq!(committed(&system, "named"), b"named later");
+    assert_eq!(committed(&system, "one"), b"content again");
+    assert_eq!(system.shown_of(nameless).unwrap().names, 1);
 }
