@@ -53,7 +53,7 @@ impl FileSystem {
     }
 
     /// Runs `act`; if the store is full, frees space and runs it again, up to three times in all. `act` must change
-    /// nothing when it finds no space. The caller may hold the state of an object, but no lock that compaction takes.
+    /// nothing when it finds no space. The caller may hold states of objects, but no lock that compaction takes.
     pub(super) fn retry_after_freeing<T>(&self, act: impl Fn() -> Result<T>) -> Outcome<T> {
         let outcome = act();
         let is_full = |outcome: &Result<T>| outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);

@@ -23,7 +23,8 @@
 //! | `follow` | a read-only mount beside a writer |
 //!
 //! Laws: the number of an object is its inode number, for its life. What a program did is committed to the store in
-//! that order; `fsync` returns when it is durable, with everything before it. The kernel checks permissions.
+//! that order, as far as `settle` says; `fsync` returns when it is durable, with everything before it. What a program
+//! is told has failed has changed nothing. The kernel checks permissions.
 
 mod acl;
 mod attention;

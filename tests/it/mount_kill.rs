@@ -2,10 +2,11 @@
 //! tree is one that the programs could have seen.
 //!
 //! Each thread writes file after file and renames it when it is closed; every fifth it fsyncs, under its last name. So
-//! if a file has its last name, all earlier ones have theirs, with their content. `GRANULO_MOUNT_KILLS` is the number of
-//! kills (4).
+//! if a file has its last name, all earlier ones have theirs, with their content. Before each file, the thread appends
+//! its number to another that it never fsyncs: it has all numbers up to the last file that was fsynced.
+//! `GRANULO_MOUNT_KILLS` is the number of kills (4).
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,9 @@ fn content(thread: u64, number: u64) -> Vec<u8> {
 
 /// Writes files from a number on until that fails; `durable` is one more than the last that is known to be durable.
 fn write(directory: &Path, thread: u64, first: u64, durable: &AtomicU64) -> std::io::Result<()> {
+    let mut log = OpenOptions::new().append(true).create(true).open(directory.join("log"))?;
     for number in first.. {
+        log.write_all(&number.to_le_bytes())?;
         let (new, last) = (directory.join("new"), directory.join(number.to_string()));
         let mut file = File::create(&new)?;
         file.write_all(&content(thread, number))?;
@@ -80,6 +83,10 @@ fn what_was_fsynced_survives_a_kill_and_the_rest_is_a_beginning() {
             assert!(numbers.iter().copied().eq(0..there), "kill {kill}, thread {thread}: {numbers:?}");
             let durable = durable.load(Ordering::SeqCst);
             assert!(there >= durable, "kill {kill}: thread {thread} has {there} files, and {durable} were durable");
+            let log = fs::read(directory.join("log")).unwrap();
+            let logged: Vec<u64> = log.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)).collect();
+            let missing = (next[thread as usize]..durable).find(|number| !logged.contains(number));
+            assert_eq!(missing, None, "kill {kill}: thread {thread} had logged it, and then {durable} were durable");
             // The earlier ones were read before.
             for number in next[thread as usize]..there {
                 let read = fs::read(directory.join(number.to_string())).unwrap();

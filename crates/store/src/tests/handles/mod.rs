@@ -349,3 +349,45 @@ fn what_could_not_be_committed_stays_pending() {
     assert_eq!(store.get(&key("f")).unwrap().unwrap(), expected);
     is_sound(&store);
 }
+
+#[test]
+fn what_is_taken_back_leaves_what_was_pending_before() {
+    let sandbox = TempDir::new().unwrap();
+    let store = store(&sandbox);
+    for size in [5000, 100_000] {
+        store.put(&key("f"), &file(), &bytes(1, size)).unwrap();
+        let handle = open(&store, "f");
+        let owned = |uid| Attributes { uid, ..file() };
+        // Cut, longer again, with a hole, and written to.
+        handle.set_len(3000).unwrap();
+        handle.zero_range(2000..4500).unwrap();
+        handle.write_at(b"before", 4000).unwrap();
+        handle.set_attributes(&owned(7)).unwrap();
+        let mut expected = bytes(1, 2000);
+        expected.resize(4500, 0);
+        expected[4000..4006].copy_from_slice(b"before");
+        let change = || {
+            let saved = handle.save_pending();
+            handle.write_at(b"after", 1000).unwrap();
+            handle.punch_hole(0..500).unwrap();
+            handle.set_len(4002).unwrap();
+            handle.set_attributes(&owned(8)).unwrap();
+            assert!(read(&handle) != expected);
+            saved
+        };
+        handle.restore_pending(change());
+        assert!(read(&handle) == expected, "{size} bytes");
+        assert_eq!(handle.zero_range(0..LARGEST_BYTES + 1).unwrap_err().kind(), ErrorKind::Usage);
+        // It was committed meanwhile: over itself, it is the same.
+        let saved = handle.save_pending();
+        handle.commit(Durability::None).unwrap();
+        assert!(store.get(&key("f")).unwrap().unwrap() == expected);
+        handle.restore_pending(saved);
+        assert!(read(&handle) == expected, "{size} bytes");
+        handle.restore_pending(change());
+        handle.close().unwrap();
+        assert!(store.get(&key("f")).unwrap().unwrap() == expected);
+        assert_eq!(store.stat(&key("f")).unwrap().unwrap().attributes.uid, 7);
+        is_sound(&store);
+    }
+}
