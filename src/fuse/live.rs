@@ -133,9 +133,11 @@ impl LiveState {
         }
     }
 
-    /// Whether its handle can be closed: it can be opened again.
+    /// Whether its handle can be closed: it can be opened again, and nobody uses it at the moment. If somebody did, the
+    /// handle would be closed later, and commit what another one has pending by then.
     pub(super) fn is_idle(&self) -> bool {
-        self.opens == 0 && !self.is_dirty && !self.is_nameless && !self.is_unplaced
+        let is_used = self.handle.as_ref().is_some_and(|handle| Arc::strong_count(handle) > 1);
+        self.opens == 0 && !self.is_dirty && !self.is_nameless && !self.is_unplaced && !is_used
     }
 }
 

@@ -371,3 +371,18 @@ fn a_name_for_a_file_without_one_comes_after_what_was_written_before() {
     assert_eq!(committed(&system, "one"), b"content again");
     assert_eq!(system.shown_of(nameless).unwrap().names, 1);
 }
+
+#[test]
+fn a_handle_stays_as_long_as_somebody_reads_through_it() {
+    let (_sandbox, system) = mounted();
+    let one = file(&system, "one", b"before");
+    let reading = lock(&system.nodes.hold(one).state).handle.clone().unwrap();
+    system.commit_all().unwrap();
+    system.write(one, 0, b"after!", false).unwrap();
+    // This commits nothing of what others wrote.
+    drop(reading);
+    assert_eq!(committed(&system, "one"), b"before");
+    system.commit_all().unwrap();
+    assert_eq!(committed(&system, "one"), b"after!");
+    assert!(system.nodes.held(one).is_none());
+}
