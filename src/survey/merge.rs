@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::measure::Measure;
-use super::{Method, Origin, Resolution, Snapshots, Survey, machine};
+use super::{Method, Options, Origin, Resolution, Snapshots, Survey, machine};
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -16,34 +16,24 @@ use crate::error::{Error, ErrorKind, Result};
 /// [`ErrorKind::Usage`] when there are none, or when they were taken with different options, so that their sum would
 /// have no meaning.
 pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
+    if surveys.iter().any(|survey| survey.origin.method == Method::Published) {
+        return Err(published());
+    }
+    let rules = rules(&surveys)?;
     let mut surveys = surveys.into_iter();
-    let fail = |cause: &str| Error::new(ErrorKind::Usage, "merge the surveys", cause);
-    let mut whole = surveys.next().ok_or_else(|| fail("there are no surveys"))?;
+    let mut whole = surveys.next().ok_or_else(|| refusal("there are no surveys"))?;
+    whole.origin.options = Options {
+        excluded: std::mem::take(&mut whole.origin.options.excluded),
+        one_file_system: whole.origin.options.one_file_system,
+        snapshots: whole.origin.options.snapshots,
+        ..rules.unwrap_or_else(|| whole.origin.options.clone())
+    };
     // Names alone do not say which of several machines they are of.
     let host = whole.origin.host().map(str::to_owned);
     let is_one = surveys.as_slice().iter().all(|other| other.origin.host() == host.as_deref());
     let name = |origin: &Origin| if is_one { origin.name.clone() } else { origin.title() };
     let mut names: Vec<String> = name(&whole.origin).into_iter().collect();
-    if whole.origin.method == Method::Published {
-        return Err(published());
-    }
     for other in surveys {
-        if other.origin.method == Method::Published {
-            return Err(published());
-        }
-        let (mine, theirs) = (&whole.origin.options, &other.origin.options);
-        let has_options = |survey: &Survey| !matches!(survey.origin.method, Method::Fsstats | Method::List);
-        if has_options(&whole) && has_options(&other) {
-            if mine.hard_links != theirs.hard_links {
-                return Err(
-                    fail("they count hard links differently").advise("take them again with the same --hard-links")
-                );
-            }
-            if mine.small_file_bytes != theirs.small_file_bytes && whole.places.is_some() && other.places.is_some() {
-                return Err(fail("they have different cutoffs for small files")
-                    .advise("take them again with the same --cutoff"));
-            }
-        }
         names.extend(name(&other.origin));
         add(&mut whole, other);
     }
@@ -52,9 +42,34 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
     Ok(whole)
 }
 
+/// The options of the first survey that has any: an fsstats CSV or a list says nothing of hard links.
+///
+/// # Errors
+/// When two surveys have rules that contradict each other.
+fn rules(surveys: &[Survey]) -> Result<Option<Options>> {
+    let has_options = |survey: &&Survey| !matches!(survey.origin.method, Method::Fsstats | Method::List);
+    let mut with_options = surveys.iter().filter(has_options).map(|survey| &survey.origin.options);
+    let first = with_options.next();
+    if with_options.any(|other| first.is_some_and(|first| first.hard_links != other.hard_links)) {
+        return Err(refusal("they count hard links differently").advise("take them again with the same --hard-links"));
+    }
+    // A sum has places only if all surveys have them; those of a list have a cutoff, too.
+    let mut cutoffs = surveys.iter().map(|survey| survey.origin.options.small_file_bytes);
+    let have_places = surveys.iter().all(|survey| survey.places.is_some());
+    let first_cutoff = cutoffs.next();
+    if have_places && cutoffs.any(|other| Some(other) != first_cutoff) {
+        let error = refusal("they have different cutoffs for small files");
+        return Err(error.advise("take them again with the same --cutoff"));
+    }
+    Ok(first.cloned())
+}
+
+fn refusal(cause: &str) -> Error {
+    Error::new(ErrorKind::Usage, "merge the surveys", cause)
+}
+
 fn published() -> Error {
-    let cause = "a published table has only sizes";
-    Error::new(ErrorKind::Usage, "merge the surveys", cause).advise("compare it with them: granulo compare")
+    refusal("a published table has only sizes").advise("compare it with them: granulo compare")
 }
 
 /// Roots that are in more than one of `surveys`, or lie within a root of another: their contents would count twice.

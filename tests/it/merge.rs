@@ -100,6 +100,36 @@ fn surveys_with_other_rules_are_not_added() {
 }
 
 #[test]
+fn rules_are_those_of_the_surveys_that_have_any_wherever_they_come() {
+    let (sandbox, [a, b, c]) = trees();
+    let s = sandbox.path();
+    let once = keep(s, "once.json", &[&a], &[]);
+    let each = keep(s, "each.json", &[&b], &["--hard-links", "each"]);
+    let small = keep(s, "small.json", &[&c], &["--cutoff", "1000", "--hard-links", "each"]);
+    let (csv, sizes, names) = (s.join("fsstats.csv"), s.join("sizes"), s.join("names"));
+    run(args!["survey", "--quiet", &c, "--fsstats", &csv]).ended(0);
+    fs::write(&sizes, "10\n20\n").unwrap();
+    fs::write(&names, "10 a.txt\n20 b.txt\n").unwrap();
+    for without in [&csv, &sizes] {
+        for files in [[without, &once, &each], [&once, without, &each], [&each, &once, without]] {
+            let said = run([args!["merge"], files.map(Into::into).to_vec()].concat()).ended(2).said();
+            assert!(said.contains("hard links"), "{said}");
+        }
+        // The sum has no places, which the cutoffs are of.
+        for files in [[without, &each, &small], [&each, without, &small], [&each, &small, without]] {
+            let sum = run([args!["merge", "--json"], files.map(Into::into).to_vec()].concat()).ended(0).json();
+            assert_eq!((&sum["options"]["hard_links"], &sum["where"]), (&"each".into(), &Value::Null));
+        }
+    }
+    // A list with names counts small files by extension.
+    for files in [[&names, &small], [&small, &names]] {
+        let said = run([args!["merge"], files.map(Into::into).to_vec()].concat()).ended(2).said();
+        assert!(said.contains("--cutoff"), "{said}");
+    }
+    run(args!["merge", "--json", &names, &each]).ended(0);
+}
+
+#[test]
 fn one_anonymous_survey_makes_the_sum_anonymous() {
     let (sandbox, [a, b, _]) = trees();
     let s = sandbox.path();
