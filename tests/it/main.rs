@@ -55,6 +55,7 @@ mod same;
 mod schemas;
 mod shards;
 mod sources;
+mod store_again;
 mod store_cli;
 mod store_disasters;
 mod store_displaced;

@@ -32,10 +32,10 @@ const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
 ///
 /// The content of SOURCE is stored below the root, or below --prefix, with everything a file system records: owners,
 /// modes, times to the nanosecond, hard and symbolic links, extended attributes, holes, special files. Objects already
-/// present with the same type, size, time, mode and owner are skipped: rerun the command to resume an interrupted
-/// import, or to bring a store up to date (nothing is removed without --delete). With --verify, their content is read,
-/// and what is damaged in the store is replaced: this is how a backup restores it. Unreadable files are reported, and
-/// the rest is imported.
+/// present with the same type, size, time, mode, owner and extended attributes are skipped: rerun the command to resume
+/// an interrupted import, or to bring a store up to date (nothing is removed without --delete). With --verify, their
+/// content is read, and what is damaged in the store is replaced: this is how a backup restores it. Unreadable files
+/// are reported, and the rest is imported.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store import /srv/s /data/pictures --prefix pictures\n  granulo store import /srv/s /data/pictures --prefix pictures --delete --exclude .git\n  granulo store import /srv/s backup.tar\n  \

@@ -2,9 +2,9 @@
 //!
 //! One thread walks the tree and the listings of the store in parallel, both in key order, and decides what to do;
 //! others read and store. The work is cut into pieces of about 1 MiB that are committed in order (`turns`), so that a
-//! group is adjacent on disk. A file is unchanged if kind, size, modification time, mode and owner are the same: an
-//! interrupted import can be repeated, and an import brings a store up to date. What is no longer in the source stays
-//! in the store, unless its removal was requested: then it goes last, and only if the whole source was examined.
+//! group is adjacent on disk. What the store has already is left as it is (`unchanged`): an interrupted import can be
+//! repeated, and an import brings a store up to date. What is no longer in the source stays in the store, unless its
+//! removal was requested: then it goes last, and only if the whole source was examined.
 //!
 //! Files with several names: the walk knows which name is the first in key order. That one stores the shared object;
 //! the pieces of later names follow it. Numbers of shared objects that are already in the store are reused, each for
@@ -23,10 +23,11 @@ use rustix::fs::FileType;
 
 use super::beside::{Beside, count, keeps_any, remove};
 use super::names::{Handover, SharedNames};
-use super::posix::{FileStatus, Identity};
+use super::posix::{Identity, XattrReader};
 use super::put::Putter;
-use super::task::{Action, ImportOptions, ImportSummary, Task, is_intact, is_same};
+use super::task::{Action, ImportOptions, ImportSummary, Task};
 use super::turns::Turns;
+use super::unchanged::{Comparison, compare, is_same};
 use super::walk::{SourceEntry, SourceTree, WalkFilter, WalkStep, path_of};
 use super::{Ledger, Reports, begin_threads, default_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -265,6 +266,7 @@ struct Planner<'s, 'l, 'w> {
     names: SharedNames<Identity, Arc<Handover<ObjectNumber>>>,
     /// Shared objects of the store that are assigned to an inode of the source.
     claimed: hashbrown::HashSet<ObjectNumber>,
+    xattrs: XattrReader,
     piece: TaskBatch,
     piece_bytes: u64,
     piece_directories: usize,
@@ -293,6 +295,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             beside: Beside::new(store, options.delete),
             names: SharedNames::default(),
             claimed: hashbrown::HashSet::new(),
+            xattrs: XattrReader::default(),
             piece: TaskBatch { number: 0, tasks: Vec::new() },
             piece_bytes: 0,
             piece_directories: 0,
@@ -312,14 +315,14 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             }
         }
         self.send();
-        let Planner { unchanged, replaced, .. } = self;
-        let own_directories = self.tree.own_directories;
+        let (unchanged, replaced) = (self.unchanged, self.replaced);
+        let (own_directories, xattrs_unreadable) = (self.tree.own_directories, self.xattrs.unreadable);
         let gone = match (self.options.delete, self.tree.unread) {
             (false, _) => Gone::Unwanted,
             (true, 0) => Gone::Known(self.beside.into_gone()),
             (true, _) => Gone::Unknown,
         };
-        (ImportSummary { unchanged, replaced, own_directories, ..ImportSummary::default() }, gone)
+        (ImportSummary { unchanged, replaced, own_directories, xattrs_unreadable, ..ImportSummary::default() }, gone)
     }
 
     fn plan(&mut self, step: WalkStep) -> Result<()> {
@@ -342,7 +345,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             return Ok(());
         }
         let replace = stored_directory.is_some_and(|stored| stored != is_directory);
-        match self.action(&found.status, listed.as_ref())? {
+        match self.action(&found, listed.as_ref())? {
             // Alone in its piece, which is dropped with the removal of the directory if the file cannot be read.
             Some(action) if replaces_directory => {
                 self.send();
@@ -360,18 +363,11 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
     }
 
     /// What to do; `None` if it is unchanged.
-    fn action(&mut self, status: &FileStatus, listed: Option<&Listed>) -> Result<Option<Action>> {
+    fn action(&mut self, found: &SourceEntry, listed: Option<&Listed>) -> Result<Option<Action>> {
+        let status = &found.status;
         let same = listed.filter(|listed| is_same(status, listed));
-        let if_damaged = |same: &Listed| self.options.verify.then(|| Action::PutIfDamaged(Box::new(same.clone())));
-        if status.file_type() != FileType::RegularFile {
-            return Ok(same.map_or(Some(Action::Put), if_damaged));
-        }
-        if status.link_count < 2 {
-            return Ok(match same {
-                Some(same @ Listed { shared: None, .. }) => if_damaged(same),
-                Some(_) => Some(Action::PutIfShared),
-                None => Some(Action::Put),
-            });
+        if status.file_type() != FileType::RegularFile || status.link_count < 2 {
+            return Ok(Some(same.map_or(Action::Put, |same| Action::PutIfOther(Box::new(same.clone())))));
         }
         let there = same.and_then(|listed| listed.shared);
         if let Some(slot) = self.names.later(status.identity) {
@@ -381,18 +377,16 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         }
         let slot = Arc::<Handover<ObjectNumber>>::default();
         self.names.first(status.identity, status.link_count.into(), slot.clone());
-        let claimed = there.filter(|&number| self.claimed.insert(number)).zip(same);
-        match claimed {
-            Some((_, same)) if self.options.verify && !is_intact(self.store, same)? => {
-                self.replaced += 1;
-                Ok(Some(Action::PutShared(slot)))
-            }
-            Some((number, _)) => {
-                slot.set(Some(number));
-                Ok(None)
-            }
-            None => Ok(Some(Action::PutShared(slot))),
+        let Some((number, same)) = there.filter(|&number| self.claimed.insert(number)).zip(same) else {
+            return Ok(Some(Action::PutShared(slot)));
+        };
+        let compared = compare(self.store, found, same, &mut self.xattrs, self.options.verify)?;
+        if compared == Comparison::Same {
+            slot.set(Some(number));
+            return Ok(None);
         }
+        self.replaced += u64::from(compared == Comparison::Damaged);
+        Ok(Some(Action::PutShared(slot)))
     }
 
     fn push(&mut self, task: Task, is_directory: bool) {

@@ -5,7 +5,8 @@
 //! | [`posix`] | one file of the operating system: attributes, holes, descriptors, relative to an open directory |
 //! | `walk`, `selection` | a source tree in key order, and what of it is wanted |
 //! | `beside` | the listings of the store beside that walk, and what only the store has |
-//! | [`mod@import`] | what is stored, what is unchanged, several threads |
+//! | [`mod@import`] | what is stored, several threads |
+//! | `unchanged` | whether the store has it already |
 //! | `task` | what to do with each file, options and results |
 //! | `put` | storing one file in a batch |
 //! | `names` | files with several names, in both directions |
@@ -41,6 +42,7 @@ mod tar;
 mod target;
 mod task;
 mod turns;
+mod unchanged;
 mod walk;
 
 use std::io::{self, Read};

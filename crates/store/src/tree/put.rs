@@ -15,13 +15,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use rustix::fs::{FileType, readlinkat};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::names::Handover;
 use super::posix::{FileStatus, XattrReader, holes, open_file, status};
-use super::task::{Action, ImportOptions, ImportSummary, Task, is_intact};
+use super::task::{Action, ImportOptions, ImportSummary, Task};
 use super::turns::ReadyBatch;
+use super::unchanged::{Comparison, Unlisted, compare, unlisted_of};
 use super::walk::SourceEntry;
 use super::{Ledger, Watched};
 use crate::error::{Error, ErrorKind, Result};
@@ -30,7 +31,7 @@ use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::locks::lock;
 use crate::units::MIB;
-use crate::{Batch, Durability, Store};
+use crate::{Batch, Durability, Listed, Store};
 
 /// Largest file that is read whole before it is stored.
 pub(super) const SMALL_BYTES: u64 = MIB;
@@ -143,8 +144,9 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
     /// Errors of the store, except objects that it cannot hold: those are reported.
     pub(super) fn put_all(&mut self, tasks: Vec<Task>, memory: Vec<u8>) -> Result<Option<ReadyBatch<'s>>> {
         let mut batch = self.store.batch(Durability::None);
-        let held = |task: &Task| match task.found.status.size_bytes {
-            size if size <= SMALL_BYTES => size + RECORD_BYTES,
+        let held = |task: &Task| match (&task.action, task.found.status.size_bytes) {
+            (Action::PutIfOther(_), _) => 0,
+            (_, size) if size <= SMALL_BYTES => size + RECORD_BYTES,
             _ => DESCRIPTOR_BYTES,
         };
         batch.reuse(memory, tasks.iter().map(held).sum::<u64>() as usize);
@@ -190,19 +192,17 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
             batch.remove_tree(&task.found.key)?;
         }
         let done = match &task.action {
-            Action::PutIfShared if self.is_as_alone(&task.found.key)? => {
-                self.done.unchanged += 1;
-                return Ok(false);
-            }
-            Action::PutIfDamaged(listed) if is_intact(self.store, listed)? => {
-                self.done.unchanged += 1;
-                return Ok(false);
-            }
-            Action::PutIfDamaged(_) => {
-                self.done.replaced += 1;
+            Action::PutIfOther(listed) => {
+                match self.compare(&task.found, listed)? {
+                    Comparison::Same => {
+                        self.leave(&task.found);
+                        return Ok(false);
+                    }
+                    Comparison::Other => {}
+                    Comparison::Damaged => self.done.replaced += 1,
+                }
                 self.put_found(batch, task, None)
             }
-            Action::PutIfShared => self.put_found(batch, task, None),
             Action::Put => self.put_found(batch, task, None),
             Action::PutShared(slot) => self.put_found(batch, task, Some(slot)),
             Action::Link(slot) => self.put_link(batch, task, slot),
@@ -224,22 +224,18 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         }
     }
 
-    /// Whether a file with several names has only this one left, and may stay as it is.
-    fn is_as_alone(&mut self, key: &Key) -> Result<bool> {
-        match self.store.stat(key) {
-            Ok(known) if known.as_ref().is_none_or(|known| known.names != 1) => Ok(false),
-            Ok(_) if !self.verify => Ok(true),
-            Ok(_) => {
-                let is_intact = self.store.entry(key)?.map_or(Ok(true), |listed| is_intact(self.store, &listed))?;
-                self.done.replaced += u64::from(!is_intact);
-                Ok(is_intact)
-            }
-            Err(error) if self.verify && matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost) => {
-                self.done.replaced += 1;
-                Ok(false)
-            }
-            Err(error) => Err(error),
+    /// Compares a file with a single name with what the store lists.
+    fn compare(&mut self, found: &SourceEntry, listed: &Listed) -> Result<Comparison> {
+        if listed.shared.is_some_and(|number| self.store.names_of(number) != 1) {
+            return Ok(Comparison::Other);
         }
+        compare(self.store, found, listed, &mut self.xattrs, self.verify)
+    }
+
+    /// Counts what stays as it is.
+    fn leave(&mut self, found: &SourceEntry) {
+        self.done.unchanged += 1;
+        self.ledger.skip(if found.status.file_type() == FileType::Directory { 0 } else { found.status.size_bytes });
     }
 
     fn put_link(
@@ -266,15 +262,8 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         if found.status.file_type() == FileType::RegularFile {
             return self.put_file(batch, task, shared);
         }
-        let mut attributes = found.status.attributes(self.access_times);
-        attributes.xattrs = match found.name.to_bytes() {
-            b"." => self.xattrs.of_file(&found.directory)?,
-            _ => self.xattrs.of_entry(&found.directory, &found.name)?,
-        };
-        let target = match found.status.file_type() {
-            FileType::Symlink => readlinkat(&found.directory, &*found.name, Vec::new())?.into_bytes(),
-            _ => Vec::new(),
-        };
+        let Unlisted { xattrs, content } = unlisted_of(found, &mut self.xattrs)?;
+        let attributes = Attributes { xattrs, ..found.status.attributes(self.access_times) };
         if task.replace && found.status.file_type() == FileType::Directory {
             batch.remove(&found.key)?;
         }
@@ -284,7 +273,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
                 self.done.directories += 1;
             }
             FileType::Symlink => {
-                batch.symlink(&found.key, &attributes, &target)?;
+                batch.symlink(&found.key, &attributes, &content)?;
                 self.done.symlinks += 1;
             }
             _ => {

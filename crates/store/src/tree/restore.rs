@@ -30,7 +30,7 @@ use rustix::io::Errno;
 use super::names::Handover;
 use super::posix::{entry_path, status, status_at};
 use super::target::{Export, ExportSummary};
-use super::task::is_same;
+use super::unchanged::is_same;
 use crate::error::{Error, ErrorKind};
 use crate::format::attributes::Attributes;
 use crate::format::entry::Kind;

@@ -1,7 +1,7 @@
 //! Importing a tar archive into a store, from any stream.
 //!
 //! One thread stores members in the order of the archive: the stream has one order. A member that the store already has
-//! with the same kind, size, modification time, mode and owner is skipped, so an interrupted import can be repeated.
+//! (`unchanged`) is skipped, so an interrupted import can be repeated.
 //!
 //! An archive has a file with several names once, and its further names as links to the first. A link is the first sign
 //! that the file has several names: its content is then read from the store and stored again as a shared object; its
@@ -24,8 +24,9 @@ use hashbrown::HashMap;
 use super::archive::{Archive, Broken, Member, MemberKind};
 use super::import::{check_prefix, finish};
 use super::put::SMALL_BYTES;
-use super::task::{ImportOptions, ImportSummary, is_intact};
+use super::task::{ImportOptions, ImportSummary};
 use super::turns::{ReadyBatch, UnsyncedBytes};
+use super::unchanged::{Comparison, Unlisted, compare_with, device_numbers};
 use super::{Ledger, Stoppable, Watched};
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::attributes::Attributes;
@@ -238,20 +239,19 @@ impl<'s> TarImport<'s, '_, '_> {
             return self.link(key, listed.as_ref(), &target);
         }
         let size_bytes = attributes.holes.as_ref().map_or(member.data_bytes, |holes| holes.size_bytes);
-        let is_there = listed.as_ref().is_some_and(|listed| {
+        let same = listed.as_ref().filter(|listed| {
             is_same(member.kind, &attributes, size_bytes, &member.link, &listed.entry)
-                && listed.shared.is_none_or(|number| self.claimed.insert(number))
+                && listed.shared.is_none_or(|number| !self.claimed.contains(&number))
         });
-        if is_there {
-            let is_intact = match &listed {
-                Some(listed) if self.options.verify => is_intact(self.store, listed)?,
-                _ => true,
-            };
-            if is_intact {
-                self.done.unchanged += 1;
+        if let Some(same) = same {
+            let unlisted = unlisted_of(member.kind, &attributes, &member.link);
+            let compared = compare_with(self.store, &unlisted, same, self.options.verify)?;
+            if compared != Comparison::Other {
+                self.claimed.extend(same.shared);
+            }
+            if self.is_left(compared) {
                 return Ok(());
             }
-            self.done.replaced += 1;
         }
         self.batch_objects += 1;
         self.held_bytes += held_bytes(&key, &attributes) + member.link.len() as u64;
@@ -281,6 +281,13 @@ impl<'s> TarImport<'s, '_, '_> {
         self.shared.remove(&key);
         self.waiting.insert(key, member.kind == MemberKind::Directory);
         Ok(())
+    }
+
+    /// Whether what the store has stays as it is, which is counted.
+    fn is_left(&mut self, compared: Comparison) -> bool {
+        self.done.unchanged += u64::from(compared == Comparison::Same);
+        self.done.replaced += u64::from(compared == Comparison::Damaged);
+        compared == Comparison::Same
     }
 
     /// Fails for a member whose parent is not a directory, or that would replace a directory with all its content: the
@@ -375,12 +382,12 @@ impl<'s> TarImport<'s, '_, '_> {
         let Object { entry, attributes, content, .. } =
             self.store.read(target, &mut buffer)?.ok_or_else(missing_target)?;
         let shown = |entry: &Entry| (entry.kind, entry.size_bytes, entry.mode, entry.uid, entry.gid, entry.mtime);
-        if let Some(listed) = listed.filter(|listed| shown(&listed.entry) == shown(&entry)) {
-            if !self.options.verify || is_intact(self.store, listed)? {
-                self.done.unchanged += 1;
+        if let Some(same) = listed.filter(|listed| shown(&listed.entry) == shown(&entry)) {
+            let unlisted = Unlisted { xattrs: attributes.xattrs.clone(), content: content.to_vec() };
+            let compared = compare_with(self.store, &unlisted, same, self.options.verify)?;
+            if self.is_left(compared) {
                 return Ok(());
             }
-            self.done.replaced += 1;
         }
         match (entry.kind, content) {
             (Kind::Special, &[a, b, c, d, e, f, g, h]) => {
@@ -444,7 +451,17 @@ fn missing_target() -> MemberFailure {
     MemberFailure::Refused("its target does not exist".to_owned())
 }
 
-/// Whether the store has the same member, as far as metadata show.
+/// What a listing does not show of a member.
+fn unlisted_of(kind: MemberKind, attributes: &Attributes, link: &[u8]) -> Unlisted {
+    let content = match kind {
+        MemberKind::Symlink => link.to_vec(),
+        MemberKind::Special(major, minor) => device_numbers((major, minor)),
+        _ => Vec::new(),
+    };
+    Unlisted { xattrs: attributes.xattrs.clone(), content }
+}
+
+/// Whether the store has the same member, as far as a listing shows.
 fn is_same(kind: MemberKind, attributes: &Attributes, size_bytes: u64, link: &[u8], entry: &Entry) -> bool {
     let alike = match kind {
         MemberKind::File => {

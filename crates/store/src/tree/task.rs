@@ -2,18 +2,13 @@
 
 use std::sync::Arc;
 
-use rustix::fs::FileType;
-
 use super::Reports;
 use super::names::Handover;
-use super::posix::FileStatus;
 use super::selection::Selection;
 use super::walk::SourceEntry;
-use crate::error::{ErrorKind, Result};
-use crate::format::entry::Kind;
+use crate::Listed;
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
-use crate::{Buffer, Listed, Store};
 
 /// What to import, and how.
 #[derive(Debug, Clone)]
@@ -110,11 +105,9 @@ pub(super) enum Action {
     PutShared(Arc<Handover<ObjectNumber>>),
     /// Add a name when the number is known.
     Link(Arc<Handover<ObjectNumber>>),
-    /// The store has it as one of several names of this shared object, which it no longer is in the source: store it
-    /// unless all other names are gone.
-    PutIfShared,
-    /// The store has it: store it if what the store has is damaged.
-    PutIfDamaged(Box<Listed>),
+    /// The store lists the same: store it if the rest differs, or if the store has other names of it, which the source
+    /// no longer has.
+    PutIfOther(Box<Listed>),
 }
 
 /// A file and what to do with it.
@@ -123,40 +116,4 @@ pub(super) struct Task {
     pub action: Action,
     /// Something else has its key: what is no directory, for a directory, or a directory with its content.
     pub replace: bool,
-}
-
-/// Whether the store has the same file, as far as metadata show.
-pub(super) fn is_same(status: &FileStatus, listed: &Listed) -> bool {
-    let entry = &listed.entry;
-    let has_size = |kinds: &[Kind]| kinds.contains(&entry.kind) && entry.size_bytes == status.size_bytes;
-    let alike = match status.file_type() {
-        FileType::RegularFile => has_size(&[Kind::File, Kind::Large, Kind::Link]),
-        FileType::Symlink => has_size(&[Kind::Symlink]),
-        FileType::Directory => entry.kind == Kind::Directory,
-        _ => entry.kind == Kind::Special,
-    };
-    alike && (entry.mtime, entry.mode, entry.uid, entry.gid) == (status.mtime, status.mode, status.uid, status.gid)
-}
-
-/// Whether an object that the store lists can be read; the content of a file with several names through one of them.
-///
-/// # Errors
-/// Errors that are no damage of the object.
-pub(super) fn is_intact(store: &Store, listed: &Listed) -> Result<bool> {
-    let read = || match listed.entry.kind {
-        Kind::Directory | Kind::Symlink | Kind::Special => {
-            let mut buffer = Buffer::default();
-            store.read(&listed.key, &mut buffer).map(drop)
-        }
-        _ => {
-            let Some(mut content) = store.content(&listed.key)? else { return Ok(()) };
-            while content.next_piece()?.is_some() {}
-            Ok(())
-        }
-    };
-    match read() {
-        Ok(()) => Ok(true),
-        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost) => Ok(false),
-        Err(error) => Err(error),
-    }
 }
