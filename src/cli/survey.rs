@@ -380,14 +380,14 @@ impl SurveyArguments {
         Ok(if amiss { Ended::Amiss } else { Ended::Well })
     }
 
-    /// Removes the checkpoint of a complete survey once nothing needs it.
+    /// Removes the checkpoint of a complete survey, and the one that it resumed, once nothing needs them.
     fn drop_checkpoint(&self, all_written: bool) {
-        let Some(path) = self.checkpoint_path().filter(|path| path.exists()) else { return };
+        let written = self.checkpoint_path();
+        let mut existing = written.iter().chain(&self.resume).filter(|path| path.exists());
         if all_written && (self.output.is_some() || self.resume.is_none()) {
-            // If it stayed, resuming it would only produce the same result.
-            let _ = std::fs::remove_file(&path);
-        } else {
-            let path = escape_path(&path);
+            existing.for_each(|path| Checkpoint::discard(path));
+        } else if let Some(path) = existing.next() {
+            let path = escape_path(path);
             output::note(&format!(
                 "the checkpoint is kept; write the survey with: granulo survey --resume {path} -o FILE"
             ));

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collect::{Collector, LinkNameData, Shard};
 use super::errors::{ErrorLog, Example, KindCount};
+use super::file_table::{FileTable, remove_parts};
 use super::measure::{ByteMeasure, Distributions, Measure};
 use super::places::Places;
 use super::sealed::Kind;
@@ -146,6 +147,29 @@ impl Checkpoint {
     /// Where the table of files will be, and how many of its parts are closed.
     pub(super) fn file_table(&self) -> Option<(PathBuf, u32)> {
         self.file_table.as_ref().map(|(target, parts)| (path_of(target), *parts))
+    }
+
+    /// The table of files, to be continued where it was when the checkpoint was written.
+    ///
+    /// # Errors
+    /// As [`FileTable::resume`].
+    pub(super) fn resume_file_table(&self) -> Result<Option<FileTable>> {
+        let Some((target, parts)) = self.file_table() else { return Ok(None) };
+        // Files with names still to come may have been counted, and have no rows yet.
+        let files = self.counts.files;
+        let rows = files.saturating_sub(self.links.len() as u64)..=files;
+        FileTable::resume(&target, parts, rows).map(Some)
+    }
+
+    /// Removes the checkpoint at `path`, and the parts of a table of files that it needs: once the results are written.
+    pub fn discard(path: &Path) {
+        let table = Checkpoint::read(path).ok().and_then(|checkpoint| checkpoint.file_table());
+        // If it stayed, resuming it would only produce the same result, for which it needs the parts.
+        if std::fs::remove_file(path).is_ok()
+            && let Some((target, parts)) = table
+        {
+            remove_parts(&target, parts);
+        }
     }
 
     /// Updates the device numbers of the roots, which change when a file system is mounted again. (Other devices are

@@ -3,7 +3,7 @@
 //! Rows come from all threads of a scan and go through one writer thread, row group by row group, into a part beside
 //! the target. A checkpoint closes the part and begins another, so that a resumed survey keeps its rows. At the end the
 //! parts become the target, which appears atomically (several parts are joined by copying their column chunks without
-//! decoding them).
+//! decoding them). Parts that a checkpoint needs stay as long as that, whatever happens to the table.
 //!
 //! `path` is text (escaped, as everywhere, where a name is not UTF-8; `path_bytes` then has the bytes). Each path is
 //! stored as its difference from the previous one (`DELTA_BYTE_ARRAY`), so that long common prefixes cost nothing.
@@ -11,6 +11,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -37,6 +38,8 @@ const GROUP_ROWS: usize = 64 << 10;
 const CHUNK_ROWS: usize = 4096;
 /// Batches that may be queued for the writer before the scan blocks.
 const QUEUE: usize = 16;
+/// The operation that fails when the parts are not those that a checkpoint needs.
+const RESUME: &str = "resume the table of files";
 
 const SCHEMA: &str = "message file {
     required binary path (STRING);
@@ -70,14 +73,27 @@ pub struct FileTable {
 }
 
 impl FileTable {
-    /// Begins a table at `target`, or continues after `parts` closed parts.
+    /// Begins a table at `target`.
     ///
     /// # Errors
-    /// Any error of creating the part; [`ErrorKind::NotFound`] when a closed part is missing.
-    pub fn create(target: &Path, parts: u32) -> Result<FileTable> {
+    /// Any error of creating the first part.
+    pub fn create(target: &Path) -> Result<FileTable> {
+        Ok(FileTable::begin(target, 0, TablePart::create(target, 0)?))
+    }
+
+    /// Continues a table after `parts` closed parts, which have so many rows.
+    ///
+    /// # Errors
+    /// Any error of creating the next part; [`ErrorKind::NotFound`] when a closed part is missing;
+    /// [`ErrorKind::Corrupt`] when one is damaged, or they are not those that were closed.
+    pub fn resume(target: &Path, parts: u32, rows: RangeInclusive<u64>) -> Result<FileTable> {
+        let mut found = 0;
         for part in 0..parts {
-            let path = part_path(target, part);
-            fs::metadata(&path).map_err(|error| Error::io("resume the table of files", &path, error))?;
+            found += rows_of(&part_path(target, part))?;
+        }
+        if !rows.contains(&found) {
+            let cause = "its parts have other rows: another survey has written there";
+            return Err(Error::new(ErrorKind::Corrupt, RESUME, cause).at(target).advise("start the survey again"));
         }
         Ok(FileTable::begin(target, parts, TablePart::create(target, parts)?))
     }
@@ -116,6 +132,7 @@ impl FileTable {
         &self.target
     }
 
+    /// Ends the writer; returns how many parts were closed before the last one.
     fn join(&mut self) -> (u32, Result<()>) {
         self.queue = None;
         let lost =
@@ -126,34 +143,63 @@ impl FileTable {
         }
     }
 
-    /// Turns the parts into the target. They are removed afterwards, also after a failure.
+    /// Turns the parts into the target. They are removed afterwards, also after a failure, except for the first
+    /// `keep_parts`, which a checkpoint needs: [`remove_parts`] removes them with it.
     ///
     /// # Errors
     /// The first error of any write since the beginning; the target is then unchanged.
-    pub fn complete(mut self) -> Result<()> {
-        let (parts, written) = self.join();
-        let paths: Vec<PathBuf> = (0..parts).map(|part| part_path(&self.target, part)).collect();
+    pub fn complete(mut self, keep_parts: u32) -> Result<()> {
+        let (closed, written) = self.join();
+        let paths: Vec<PathBuf> = (0..=closed).map(|part| part_path(&self.target, part)).collect();
         let done = written.and_then(|()| match &paths[..] {
             [only] => fs::rename(only, &self.target).map_err(|error| Error::io("write", &self.target, error)),
             several => concatenate(several, &self.target),
         });
-        for part in 0..=parts {
-            let _ = fs::remove_file(part_path(&self.target, part));
-        }
+        remove(&self.target, keep_parts..=closed);
         done
     }
 
-    /// Discards the rows that no checkpoint covers; with `keep_parts`, closed parts are kept for a resumed survey.
+    /// Discards the rows that no checkpoint covers; the first `keep_parts` are kept for a resumed survey.
     ///
     /// # Errors
     /// The first error of any write since the beginning.
     pub fn abandon(mut self, keep_parts: u32) -> Result<()> {
-        let (parts, written) = self.join();
-        for part in keep_parts..=parts {
-            let _ = fs::remove_file(part_path(&self.target, part));
-        }
+        let (closed, written) = self.join();
+        remove(&self.target, keep_parts..=closed);
         written
     }
+}
+
+impl Drop for FileTable {
+    /// Of a survey that failed, no checkpoint needs the part that was not closed.
+    fn drop(&mut self) {
+        if self.writer.is_some() {
+            let (closed, _) = self.join();
+            remove(&self.target, closed..=closed);
+        }
+    }
+}
+
+/// Removes the first `parts` of a table: those that a checkpoint needed.
+pub(super) fn remove_parts(target: &Path, parts: u32) {
+    // The last first: a checkpoint that names more than there are is not one of this table.
+    let _ = (0..parts).rev().try_for_each(|part| fs::remove_file(part_path(target, part)));
+}
+
+fn remove(target: &Path, parts: RangeInclusive<u32>) {
+    for part in parts {
+        // What cannot be removed is in nobody's way.
+        let _ = fs::remove_file(part_path(target, part));
+    }
+}
+
+/// The number of rows of a closed part.
+fn rows_of(path: &Path) -> Result<u64> {
+    let file = File::open(path).map_err(|error| Error::io(RESUME, path, error))?;
+    let reader = SerializedFileReader::new(file).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, RESUME, error.to_string()).at(path).advise("start the survey again")
+    })?;
+    Ok(reader.metadata().file_metadata().num_rows().max(0) as u64)
 }
 
 fn part_path(target: &Path, part: u32) -> PathBuf {
@@ -162,7 +208,7 @@ fn part_path(target: &Path, part: u32) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The writer thread: returns the number of parts.
+/// The writer thread: returns how many parts it closed before the last one.
 fn write_parts(target: &Path, first: TablePart, parts: u32, messages: Receiver<Message>) -> (u32, Result<()>) {
     let mut closed = parts;
     let mut part = first;
@@ -188,10 +234,7 @@ fn write_parts(target: &Path, first: TablePart, parts: u32, messages: Receiver<M
             return (closed, Err(error));
         }
     }
-    match part.close() {
-        Ok(()) => (closed + 1, Ok(())),
-        Err(error) => (closed, Err(error)),
-    }
+    (closed, part.close())
 }
 
 fn schema() -> Result<TypePtr> {
@@ -382,28 +425,98 @@ mod tests {
         }
     }
 
+    /// The rows of a table.
+    fn rows_in(target: &Path) -> Vec<parquet::record::Row> {
+        let reader = SerializedFileReader::new(File::open(target).unwrap()).unwrap();
+        reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect()
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = entries.collect();
+        names.sort();
+        names
+    }
+
+    /// A table with one closed part of two rows.
+    fn cut_once(target: &Path) -> FileTable {
+        let table = FileTable::create(target).unwrap();
+        table.add(rows(&[(b"a/b", 1), (b"a/\xff", 2)]));
+        assert_eq!(table.cut().unwrap(), 1);
+        table
+    }
+
     #[test]
     fn parts_become_one_table_with_every_row() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("files.parquet");
-        let table = FileTable::create(&target, 0).unwrap();
-        table.add(rows(&[(b"a/b", 1), (b"a/\xff", 2)]));
-        assert_eq!(table.cut().unwrap(), 1);
-        table.add(rows(&[(b"lost", 3)]));
-        table.abandon(1).unwrap();
+        let first = cut_once(&target);
+        first.add(rows(&[(b"lost", 3)]));
+        first.abandon(1).unwrap();
         assert!(!target.exists());
 
-        let resumed = FileTable::create(&target, 1).unwrap();
+        let resumed = FileTable::resume(&target, 1, 2..=2).unwrap();
         resumed.add(rows(&[(b"c", 1 << 40)]));
-        resumed.complete().unwrap();
-        let reader = SerializedFileReader::new(File::open(&target).unwrap()).unwrap();
-        let table: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
+        resumed.complete(0).unwrap();
+        let table = rows_in(&target);
         let paths: Vec<_> = table.iter().map(|row| row.get_string(0).unwrap().clone()).collect();
         assert_eq!(paths, ["a/b", "a/\\xff", "c"]);
         assert_eq!(table[1].get_bytes(1).unwrap().data(), b"a/\xff");
         assert_eq!(table[2].get_ulong(2).unwrap(), 1 << 40);
         assert_eq!(table[0].get_ulong(9).unwrap(), u64::MAX);
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert_eq!(names(directory.path()), ["files.parquet"]);
+    }
+
+    #[test]
+    fn parts_that_a_checkpoint_needs_stay_whatever_happens() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("files.parquet");
+        // A directory has the name of the table.
+        fs::create_dir(&target).unwrap();
+        let table_of_two = cut_once(&target);
+        table_of_two.add(rows(&[(b"c", 3)]));
+        assert!(table_of_two.complete(1).is_err());
+        assert_eq!(names(directory.path()), ["files.parquet", "files.parquet.part-0000"]);
+        fs::remove_dir(&target).unwrap();
+
+        // The next part cannot be created: what follows is lost, and so is the part that no checkpoint has.
+        let blocked = part_path(&target, 2);
+        fs::create_dir(&blocked).unwrap();
+        let resumed = FileTable::resume(&target, 1, 2..=2).unwrap();
+        resumed.add(rows(&[(b"lost", 3)]));
+        assert!(resumed.cut().is_err(), "a checkpoint would lack rows");
+        assert!(resumed.cut().is_err());
+        assert!(resumed.complete(1).is_err());
+        fs::remove_dir(&blocked).unwrap();
+        assert_eq!(names(directory.path()), ["files.parquet.part-0000"]);
+
+        // One that is dropped because of another error leaves them, and nothing of its own.
+        drop(FileTable::resume(&target, 1, 2..=2).unwrap());
+        assert_eq!(names(directory.path()), ["files.parquet.part-0000"]);
+
+        // Also after success, because other results may fail.
+        let resumed = FileTable::resume(&target, 1, 2..=2).unwrap();
+        resumed.add(rows(&[(b"c", 3)]));
+        resumed.complete(1).unwrap();
+        assert_eq!(rows_in(&target).len(), 3);
+        assert_eq!(names(directory.path()), ["files.parquet", "files.parquet.part-0000"]);
+        remove_parts(&target, 1);
+        assert_eq!(names(directory.path()), ["files.parquet"]);
+    }
+
+    #[test]
+    fn parts_of_another_survey_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("files.parquet");
+        cut_once(&target).abandon(1).unwrap();
+        for wrong in [0..=1, 3..=9] {
+            assert_eq!(FileTable::resume(&target, 1, wrong).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+        assert_eq!(FileTable::resume(&target, 2, 2..=2).unwrap_err().kind(), ErrorKind::NotFound);
+        let part = part_path(&target, 0);
+        let whole = fs::read(&part).unwrap();
+        fs::write(&part, &whole[..whole.len() - 1]).unwrap();
+        assert_eq!(FileTable::resume(&target, 1, 2..=2).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 
     #[test]
@@ -417,6 +530,6 @@ mod tests {
         let file = File::options().write(true).open(full).unwrap();
         let table = FileTable::begin(&target, 0, TablePart::on(&target, part_path(&target, 0), file).unwrap());
         table.add(rows(&[(b"a", 1)]));
-        assert_eq!(table.complete().unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(table.complete(0).unwrap_err().kind(), ErrorKind::NoSpace);
     }
 }

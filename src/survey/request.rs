@@ -121,7 +121,7 @@ pub enum MethodChoice {
 /// Where and how often to write checkpoints.
 #[derive(Debug, Clone)]
 pub struct CheckpointPlan {
-    /// The checkpoint. The caller removes it once the results are written.
+    /// The checkpoint. The caller [discards](super::Checkpoint::discard) it once the results are written.
     pub path: PathBuf,
     /// How often; `None`: only when interrupted.
     pub every: Option<Duration>,

@@ -87,6 +87,10 @@ fn refuse_contradictions(request: &Request, is_resumed: bool) -> Result<()> {
         let cause = "a table of files has paths, but an anonymous survey has none";
         return refuse(cause.to_owned(), "omit --files-out or --anonymous");
     }
+    if request.shard.is_some() && request.file_table.is_some() {
+        let cause = "a table of files is of whole trees, but a shard is a part of them";
+        return refuse(cause.to_owned(), "omit --files-out");
+    }
     if let Some(cause) = request.ncdu.as_ref().and_then(|_| no_export(request, is_resumed)) {
         return refuse(cause.to_owned(), "omit --ncdu");
     }
@@ -122,11 +126,11 @@ fn collector(
         collector = collector.divided();
     }
     let table = match resumed {
-        Some(checkpoint) => checkpoint.file_table(),
-        None => request.file_table.clone().map(|target| (target, 0)),
+        Some(checkpoint) => checkpoint.resume_file_table()?,
+        None => request.file_table.as_deref().map(FileTable::create).transpose()?,
     };
-    if let Some((target, parts)) = table {
-        collector = collector.with_file_table(FileTable::create(&target, parts)?);
+    if let Some(table) = table {
+        collector = collector.with_file_table(table);
     }
     if let Some(target) = request.ncdu.clone() {
         collector = collector.with_ncdu_export(NcduExport::begin(target, &request.roots, moments.taken_at)?);
@@ -199,7 +203,8 @@ fn walk<'r>(
 /// to say of it.
 fn finish_files(collector: &mut Collector, walked: &mut Walked) -> Vec<String> {
     if let Some(table) = collector.take_file_table() {
-        let finished = if walked.complete { table.complete() } else { table.abandon(walked.table_parts) };
+        let parts = walked.table_parts;
+        let finished = if walked.complete { table.complete(parts) } else { table.abandon(parts) };
         walked.warnings.extend(finished.err());
     }
     match (collector.take_ncdu_export(), walked.complete) {

@@ -71,13 +71,18 @@ impl Long {
     /// Runs `granulo survey --json --threads 1 ARGUMENTS`, and interrupts it when it has listed `after` directories.
     /// `None`, with the reason reported, where that is not possible.
     fn interrupt(&self, after: usize, arguments: &[OsString]) -> Option<Ran> {
+        self.interrupt_with(after, &[], arguments)
+    }
+
+    /// The same, with more options of strace.
+    fn interrupt_with(&self, after: usize, more: &[&str], arguments: &[OsString]) -> Option<Ran> {
         if !can_trace() {
             return None;
         }
         let mut command = without_wishes(Command::new("strace"));
         // Each directory takes two calls: the second finds no more entries.
         let signal = format!("inject=getdents64:signal=INT:when={}", 2 * after);
-        command.args(["-f", "-qqq", "-e", "trace=getdents64", "-e", &signal, "-o", "/dev/null"]);
+        command.args(["-f", "-qqq", "-e", "trace=getdents64", "-e", &signal, "-o", "/dev/null"]).args(more);
         command.arg(binary()).args(["survey", "--json", "--threads", "1"]).args(arguments);
         let ran = finish(&mut command).ended(1);
         let counted = ran.json()["counts"]["files"].as_u64().unwrap() as usize;
@@ -138,6 +143,84 @@ fn a_table_of_files_is_the_same_after_an_interruption() {
     let mut left: Vec<_> = fs::read_dir(long.sandbox.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["files.parquet", "s.json", "t"]);
+}
+
+/// A survey with a table of files that was interrupted, and the rows that it will have; `None` where it cannot be.
+fn interrupted_with_table() -> Option<(Long, BTreeSet<(String, u64)>)> {
+    let long = Long::new(150, 100);
+    survey([long.beginning(), args!["--files", long.path("whole.parquet")]].concat());
+    long.interrupt_result(100, &[long.beginning(), args!["--files", long.path("files.parquet")]].concat())?;
+    let expected = rows(&long.path("whole.parquet"));
+    Some((long, expected))
+}
+
+impl Long {
+    /// Resumes the survey, which ends with a whole table, and leaves nothing else behind.
+    #[track_caller]
+    fn resumes_with(&self, expected: &BTreeSet<(String, u64)>) {
+        survey(args!["--resume", self.checkpoint(), "-o", self.path("s.json")]);
+        assert!(rows(&self.path("files.parquet")) == *expected, "the resumed table has other rows");
+        assert_eq!(self.left(), ["files.parquet", "s.json", "t", "whole.parquet"]);
+    }
+
+    fn left(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.sandbox.path()).unwrap();
+        let mut left: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        left.sort();
+        left
+    }
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_leaves_the_earlier_one_with_its_table() {
+    let Some((long, expected)) = interrupted_with_table() else { return };
+    let good = fs::read(long.checkpoint()).unwrap();
+    // Only a checkpoint that becomes the one at its path is renamed.
+    let calls = "?rename,?renameat,?renameat2";
+    let (trace, failing) = (format!("trace=getdents64,{calls}"), format!("inject={calls}:error=ENOSPC"));
+    let more = ["-e", &trace, "-e", &failing];
+    let ran = long.interrupt_with(40, &more, &args!["--resume", long.checkpoint()]).unwrap();
+    assert!(ran.said().contains("s.json.checkpoint"), "{}", ran.said());
+    assert_eq!(fs::read(long.checkpoint()).unwrap(), good);
+    long.resumes_with(&expected);
+}
+
+#[test]
+fn a_checkpoint_that_is_kept_keeps_its_table() {
+    // The table is complete, but no survey was written.
+    let Some((long, expected)) = interrupted_with_table() else { return };
+    let ran = run(args!["survey", "--json", "--resume", long.checkpoint()]).ended(0);
+    assert!(ran.said().contains("the checkpoint is kept"), "{}", ran.said());
+    assert!(rows(&long.path("files.parquet")) == expected);
+    fs::remove_file(long.path("files.parquet")).unwrap();
+    // The table cannot be written.
+    fs::create_dir(long.path("files.parquet")).unwrap();
+    let ran = run(args!["survey", "--json", "--resume", long.checkpoint(), "-o", long.path("s.json")]).ended(1);
+    assert!(ran.said().contains("files.parquet") && ran.said().contains("the checkpoint is kept"), "{}", ran.said());
+    fs::remove_dir(long.path("files.parquet")).unwrap();
+    long.resumes_with(&expected);
+}
+
+#[test]
+fn a_survey_that_is_resumed_with_another_checkpoint_leaves_neither() {
+    let Some((long, expected)) = interrupted_with_table() else { return };
+    let other = args!["--resume", long.checkpoint(), "--checkpoint", long.path("other")];
+    long.interrupt_result(40, &other).unwrap();
+    survey(args!["--resume", long.path("other"), "--checkpoint", long.checkpoint(), "-o", long.path("s.json")]);
+    assert!(rows(&long.path("files.parquet")) == expected);
+    assert_eq!(long.left(), ["files.parquet", "s.json", "t", "whole.parquet"]);
+}
+
+#[test]
+fn a_survey_is_not_resumed_with_the_table_of_another() {
+    let Some((long, _)) = interrupted_with_table() else { return };
+    let good = fs::read(long.checkpoint()).unwrap();
+    // Another survey writes there, and is interrupted too.
+    let another = args![long.path("t/d0"), long.path("t"), "--files", long.path("files.parquet")];
+    long.interrupt(70, &[another, args!["--checkpoint", long.path("other")]].concat()).unwrap();
+    let ran = run(args!["survey", "--json", "--resume", long.checkpoint(), "-o", long.path("s.json")]).ended(2);
+    assert!(ran.said().contains("files.parquet"), "{}", ran.said());
+    assert_eq!(fs::read(long.checkpoint()).unwrap(), good);
 }
 
 #[test]
