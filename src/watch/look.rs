@@ -4,13 +4,17 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ioctl_getflags, openat};
 use rustix::io::Errno;
 
 use super::tree::{Entry, Odd, Trouble};
 use crate::scan::walk::{LISTING_BYTES, is_gone, look_at, stat_at, stat_open, stat_path};
 use crate::scan::{Kind, Stat};
 use crate::sys::{Handle, handle_of, open_handle};
+
+/// The flag of a directory that finds names however they are written (`FS_CASEFOLD_FL` in Linux
+/// `include/uapi/linux/fs.h`).
+const FOLDS_NAMES: u32 = 0x4000_0000;
 
 /// A file system, through the root of its mount.
 #[derive(Debug)]
@@ -69,6 +73,13 @@ impl Truth {
     pub(super) fn directory(&self, path: &CStr) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(self.mount(), path, flags, Mode::empty()).ok()
+    }
+
+    /// Whether a directory finds names however they are written; also if it does not say.
+    pub(super) fn folds_names(&self, directory: &[u8]) -> bool {
+        let opened = open_handle(self.mount(), directory, OFlags::RDONLY | OFlags::DIRECTORY);
+        // One that is gone has no names.
+        opened.is_ok_and(|opened| ioctl_getflags(&opened).map_or(true, |flags| flags.bits() & FOLDS_NAMES != 0))
     }
 
     /// The attributes of what is at a path below an open directory, if it is an inode of this file system.

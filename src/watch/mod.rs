@@ -8,7 +8,8 @@
 //! event leaves no question ([`follow`]); for what was written it waits until the file system has written it back
 //! ([`later`]). So it does not matter that events arrive late, merged or in a strange order: whatever changes after a
 //! look is followed by another event, and another look. A directory is known by its handle, not by its path; one that
-//! appears at a name, or moved there, is listed, unless it is known by this handle.
+//! appears at a name, or moved there, is listed, unless it is known by this handle. Where names are found however they
+//! are written, events do not tell them, and the directory is listed ([`folding`]).
 //!
 //! A document is composed from the state by the collector of a walk ([`compose`]): it is the same document.
 //!
@@ -26,6 +27,7 @@
 
 mod compose;
 mod events;
+mod folding;
 mod follow;
 mod inodes;
 mod later;
@@ -48,6 +50,7 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use self::compose::{Moment, compose};
 use self::events::{Group, HandleBytes, Marked, MarkedName};
+use self::folding::Folding;
 use self::follow::{Followed, forget_changes};
 use self::later::Later;
 use self::look::{Seen, Truth};
@@ -188,6 +191,7 @@ struct Watch<'r> {
     truth: Truth,
     group: Group,
     mount_points: MountPoints,
+    folding: Folding,
     tree: Tree,
     marked: Marked,
     /// Files to look at once they are written back, and later once more if they are allocated ahead.
@@ -246,6 +250,7 @@ impl<'r> Watch<'r> {
             request,
             progress,
             exclude,
+            folding: Folding::of(&mounted.kind, &real),
             mount_points: MountPoints::below(real)?,
             tree: Tree::new(&stat),
             truth: Truth::of(mount, stat.device),
@@ -400,12 +405,20 @@ impl<'r> Watch<'r> {
         let mut looks = 0;
         let mut unlisted = Vec::new();
         let mut open: Option<(&[u8], Option<OpenDirectory>)> = None;
+        let mut asked: Option<(&[u8], bool)> = None;
         let mut text = Vec::new();
         for at in names.iter() {
             let MarkedName { directory, name, child, .. } = at;
             looks += 1;
             if looks % LOOKS_A_BREATH == 0 {
                 self.group.drain(&mut self.marked);
+            }
+            let is_folded = match asked.filter(|(handle, _)| *handle == directory) {
+                Some((_, is_folded)) => is_folded,
+                None => asked.insert((directory, self.is_folded(directory, now, &mut unlisted))).1,
+            };
+            if is_folded {
+                continue;
             }
             match self.follow(&at, now, &mut unlisted) {
                 Followed::Not => {}
@@ -461,7 +474,7 @@ impl<'r> Watch<'r> {
         }
         looks += changed.len();
         self.look_at_inodes(changed, |_, _, _| {});
-        looks += self.look_at_mount_points();
+        looks += self.look_at_mount_points(now);
         self.tree.settle();
         self.figures.looks += looks as u64;
         looks > 0
@@ -500,7 +513,7 @@ impl<'r> Watch<'r> {
     }
 
     /// Looks at names where something was mounted or unmounted. Returns how many there were.
-    fn look_at_mount_points(&mut self) -> usize {
+    fn look_at_mount_points(&mut self, now: Instant) -> usize {
         let points = self.mount_points.take_changes();
         for point in &points {
             let (Some(parent), Some(name)) = (point.parent(), point.file_name()) else { continue };
@@ -508,6 +521,13 @@ impl<'r> Watch<'r> {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let Ok(fd) = openat(self.truth.mount(), parent, flags, Mode::empty()) else { continue };
             let Some(slot) = self.truth.stat(fd.as_fd()).and_then(|stat| self.tree.inode(stat.inode)) else { continue };
+            let mut unlisted = Vec::new();
+            if let Ok(handle) = handle_of(fd.as_fd(), c"")
+                && self.is_folded(handle.as_bytes(), now, &mut unlisted)
+            {
+                self.list(unlisted);
+                continue;
+            }
             let with_end = [name.as_bytes(), &[0]].concat();
             let Ok(with_end) = CStr::from_bytes_with_nul(&with_end) else { continue };
             match self.truth.name(fd.as_fd(), with_end) {

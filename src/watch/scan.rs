@@ -35,11 +35,12 @@ pub(super) fn record(tree: &mut Tree, listing: Listing) -> Vec<Unlisted> {
     let is_known = tree.children(directory).next().is_some();
     let mut kept = HashSet::new();
     for (name, entry, handle) in listing.entries {
+        let is_another = is_another(tree, &entry, handle.as_ref());
         let is_new = tree.put(directory, &name, &entry);
         if is_known {
             kept.extend(tree.child(directory, &name));
         }
-        if let (true, Entry::Inode(stat)) = (is_new, &entry) {
+        if let (true, Entry::Inode(stat)) = (is_new || is_another, &entry) {
             unlisted.extend(to_list(tree, stat.inode, handle));
         }
     }
@@ -48,6 +49,12 @@ pub(super) fn record(tree: &mut Tree, listing: Listing) -> Vec<Unlisted> {
         tree.keep_children(directory, &kept);
     }
     unlisted
+}
+
+/// Whether a directory has the number of another one that was known: it was removed, and its number used again.
+fn is_another(tree: &Tree, entry: &Entry, handle: Option<&Handle>) -> bool {
+    let (Entry::Inode(stat), Some(handle)) = (entry, handle) else { return false };
+    tree.inode(stat.inode).is_some() && tree.directory(stat.inode, handle.as_bytes()).is_none()
 }
 
 /// A directory to be listed. Without a handle it cannot be opened, unless it has vanished.
@@ -168,4 +175,60 @@ fn count(progress: &Progress, listing: &Listing) {
         }
     }
     progress.add(files, directories, bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::{Stat, Timestamp};
+
+    fn stat(inode: u64, kind: Kind) -> Stat {
+        let time = Timestamp { seconds: 7, nanoseconds: 0 };
+        Stat {
+            kind,
+            size_bytes: 0,
+            allocated_bytes: 0,
+            link_count: 1,
+            uid: 0,
+            gid: 0,
+            mode: 0,
+            device: 1,
+            inode,
+            mtime: time,
+            ctime: time,
+            atime: time,
+        }
+    }
+
+    fn handle(number: u8) -> Option<Handle> {
+        Handle::new(1, &[number; 8])
+    }
+
+    /// What a root with these entries has, and which of them are to be listed.
+    fn recorded(tree: &mut Tree, entries: Vec<(&str, Stat, Option<Handle>)>) -> (Vec<String>, Vec<u64>) {
+        let entries =
+            entries.into_iter().map(|(name, stat, handle)| (name.as_bytes().into(), Entry::Inode(stat), handle));
+        let listing = Listing { stat: stat(2, Kind::Directory), entries: entries.collect(), trouble: None };
+        let unlisted = record(tree, listing).into_iter().map(|(number, _)| number).collect();
+        let names = tree.children(tree.root()).map(|name| String::from_utf8(tree.text(name).to_vec()).unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        (names, unlisted)
+    }
+
+    #[test]
+    fn a_directory_that_is_listed_again_has_the_names_of_the_listing() {
+        let mut tree = Tree::new(&stat(2, Kind::Directory));
+        let (file, directory) = (|number| stat(number, Kind::File), |number| stat(number, Kind::Directory));
+        let first = vec![("Foo", file(10), None), ("Bar", file(11), None), ("Sub", directory(12), handle(1))];
+        assert_eq!(recorded(&mut tree, first).1, [12]);
+        // Another spelling, another file under one that stays, and a directory with a number that was used before.
+        let again = vec![("FOO", file(10), None), ("Bar", file(13), None), ("Sub", directory(12), handle(2))];
+        let (names, unlisted) = recorded(&mut tree, again);
+        assert_eq!((names, unlisted), (["Bar", "FOO", "Sub"].map(str::to_owned).to_vec(), vec![12]));
+        tree.settle();
+        assert!(tree.inode(11).is_none() && tree.inode(10).is_some());
+        let same = vec![("Bar", file(13), None), ("Sub", directory(12), handle(2))];
+        assert_eq!(recorded(&mut tree, same), (["Bar", "Sub"].map(str::to_owned).to_vec(), Vec::new()));
+    }
 }

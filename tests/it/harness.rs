@@ -36,6 +36,12 @@ pub fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
 }
 
+/// Reports that this kernel cannot what a test needs. That is no failure where everything must run: nobody can install it.
+pub fn skip_on_this_kernel(why: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+}
+
 /// Whether a program is installed.
 pub fn has_program(name: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();

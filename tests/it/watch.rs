@@ -17,8 +17,8 @@ use serde_json::Value;
 use crate::args;
 use crate::changes::Changes;
 use crate::harness::{
-    Ran, assert_same, finish, granulo, granulo_as_nobody, in_mount_namespace, is_root, run, sandbox, skip, survey,
-    write_file,
+    Ran, assert_same, finish, granulo, granulo_as_nobody, has_program, in_mount_namespace, is_root, run, sandbox, skip,
+    skip_on_this_kernel, survey, write_file,
 };
 use crate::images::{Image, Mount};
 
@@ -261,6 +261,60 @@ fn links_directories_and_reused_numbers_are_followed() {
     watched.agrees();
     let exchange = rustix::fs::RenameFlags::EXCHANGE;
     rustix::fs::renameat_with(rustix::fs::CWD, at("one"), rustix::fs::CWD, at("two/2"), exchange).unwrap();
+    watched.ends(Signal::TERM);
+}
+
+/// An ext4 whose directories may find names however they are written.
+fn folding_ext4() -> Option<Image> {
+    // The kernel says what its ext4 can once it has one.
+    ext4()?;
+    if !Path::new("/sys/fs/ext4/features/casefold").exists() {
+        skip_on_this_kernel("its ext4 cannot have directories that find names however they are written");
+        return None;
+    }
+    if !has_program("chattr") {
+        skip("there is no chattr");
+        return None;
+    }
+    let mkfs = ["mke2fs", "-F", "-q", "-t", "ext4", "-N", "60000", "-O", "casefold"];
+    Image::make(512 * MIB, &mkfs, Mount::Kernel(""))
+}
+
+#[test]
+fn names_that_are_found_however_they_are_written_are_those_of_the_directory() {
+    let Some(image) = folding_ext4() else { return };
+    let root = image.root();
+    let at = |path: &str| root.join(path);
+    let fold = |path: &str| finish(Command::new("chattr").arg("+F").arg(at(path))).ended(0);
+    for directory in ["folded", "empty", "plain"] {
+        fs::create_dir(at(directory)).unwrap();
+    }
+    fold("folded");
+    for name in ["Removed", "Replaced", "Renamed", "Moved", "Sub/file"] {
+        write_file(at("folded").join(name), 5000);
+    }
+    write_file(at("plain/new"), 7000);
+    write_file(at("plain/Name"), 100);
+    let mut watched = Watched::start(&root, &[], &[]);
+    // Under another spelling than the directory has, and than the kernel has met.
+    fs::remove_file(at("folded/REMOVED")).unwrap();
+    fs::rename(at("plain/new"), at("folded/REPLACED")).unwrap();
+    fs::rename(at("folded/RENAMED"), at("folded/another")).unwrap();
+    fs::rename(at("folded/MOVED"), at("plain/Moved")).unwrap();
+    fs::rename(at("folded/SUB"), at("plain/sub")).unwrap();
+    fs::create_dir(at("folded/Sub")).unwrap();
+    write_file(at("folded/SUB/again"), 10);
+    watched.agrees();
+    // It gets the flag while it is watched.
+    fold("empty");
+    write_file(at("empty/Name"), 5000);
+    fs::create_dir(at("empty/Directory")).unwrap();
+    watched.agrees();
+    fs::remove_file(at("empty/NAME")).unwrap();
+    fs::remove_dir(at("empty/DIRECTORY")).unwrap();
+    fs::create_dir(at("empty/directory")).unwrap();
+    write_file(at("empty/DIRECTORY/x"), 1);
+    fs::remove_file(at("plain/Name")).unwrap();
     watched.ends(Signal::TERM);
 }
 

@@ -83,6 +83,14 @@ struct SymlinkTarget {
     block: Option<u64>,
 }
 
+/// Whether directories of the file system on `medium` may find names however they are written.
+///
+/// # Errors
+/// As [`Ext::open`], as far as the superblock is concerned.
+pub fn folds_names(medium: &impl Medium) -> Result<bool> {
+    Ok(Superblock::read(medium)?.casefold)
+}
+
 impl<M: Medium> Ext<M> {
     /// Reads superblock and descriptors. Inodes are reported to be on `device`.
     ///
