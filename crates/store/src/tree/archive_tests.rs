@@ -251,6 +251,7 @@ fn attributes_of_a_global_header_are_counted_and_not_repeated() {
     let mut builder = Builder::new(Vec::new());
     let value = vec![b'v'; 60_000];
     extended(&mut builder, EntryType::XGlobalHeader, &record("SCHILY.xattr.user.a", &value));
+    extended(&mut builder, EntryType::XGlobalHeader, &record("SCHILY.acl.access", b"user::rw-"));
     extended(&mut builder, EntryType::XGlobalHeader, &record("mtime", b"9"));
     for name in ["a", "b"] {
         builder.append_data(&mut block(EntryType::Regular, 0), name, &b""[..]).unwrap();
@@ -260,7 +261,31 @@ fn attributes_of_a_global_header_are_counted_and_not_repeated() {
         let member: &Member = &members[at].0;
         (member.attributes.xattrs.len(), member.xattrs_unreadable, member.attributes.mtime.seconds)
     };
-    assert_eq!((of(0), of(1)), ((0, 1, 9), (0, 0, 9)));
+    assert_eq!((of(0), of(1)), ((0, 2, 9), (0, 0, 9)));
+}
+
+#[test]
+fn access_control_lists_in_text_are_counted_unless_they_are_there_as_attributes() {
+    let (access, default) = (("SCHILY.acl.access", &b"user::rw-"[..]), ("SCHILY.acl.default", &b"user::rwx"[..]));
+    let (known, foreign) = (("SCHILY.xattr.user.a", &b"1"[..]), ("LIBARCHIVE.xattr.user.a", &b"MQ=="[..]));
+    let (as_attribute, of_nfs) =
+        (("SCHILY.xattr.system.posix_acl_access", &b"\x02"[..]), ("SCHILY.acl.ace", &b"x"[..]));
+    let left_out = |records: &[(&str, &[u8])]| {
+        let mut builder = Builder::new(Vec::new());
+        paxed(&mut builder, records, block(EntryType::Regular, 0), "a", b"");
+        let (member, _) = members(&builder.into_inner().unwrap()).unwrap().remove(0);
+        (member.attributes.xattrs.len(), member.xattrs_unreadable)
+    };
+    // As bsdtar writes them: attributes twice, lists once.
+    assert_eq!(left_out(&[known, foreign, access]), (1, 1));
+    assert_eq!(left_out(&[known, foreign, access, default]), (1, 2));
+    assert_eq!(left_out(&[known, foreign]), (1, 0));
+    assert_eq!(left_out(&[access, default]), (0, 2));
+    assert_eq!(left_out(&[access, access]), (0, 1));
+    // As GNU tar does: a list in both forms.
+    assert_eq!(left_out(&[as_attribute, access]), (1, 0));
+    assert_eq!(left_out(&[as_attribute, access, default]), (1, 1));
+    assert_eq!(left_out(&[of_nfs]), (0, 1));
 }
 
 #[test]

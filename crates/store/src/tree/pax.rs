@@ -75,7 +75,8 @@ impl Common {
             let (keyword, value) = record?;
             *looked_at += 1;
             self.take(keyword, value)?;
-            left_out += u64::from(keyword.starts_with(b"SCHILY.xattr.") || is_foreign(keyword));
+            let is_attribute = keyword.starts_with(b"SCHILY.xattr.") || is_foreign(keyword) || acl(keyword).is_some();
+            left_out += u64::from(is_attribute);
         }
         Ok(left_out)
     }
@@ -101,7 +102,7 @@ impl Extended {
         let mut read = Extended::default();
         let mut sparse = SparseRecords::default();
         let (mut path, mut sparse_name) = (None, None);
-        let mut acls = Vec::new();
+        let mut acls: Vec<&[u8]> = Vec::new();
         let (mut foreign, mut too_large, mut has_known, mut list_bytes) = (0, 0, false, 0);
         for record in extended(bytes) {
             let (keyword, value) = record?;
@@ -111,10 +112,8 @@ impl Extended {
                 b"GNU.sparse.name" => sparse_name = Some(value),
                 b"linkpath" => read.link = Some(value.to_vec()),
                 b"size" => read.size_bytes = Some(decimal(value)?),
-                b"SCHILY.acl.access" => acls.push(&b"system.posix_acl_access"[..]),
-                b"SCHILY.acl.default" => acls.push(&b"system.posix_acl_default"[..]),
                 _ if is_foreign(keyword) => foreign += 1,
-                _ => {}
+                _ => acls.extend(acl(keyword).filter(|acl| !acls.contains(acl))),
             }
             if let Some(name) = keyword.strip_prefix(b"SCHILY.xattr.") {
                 has_known = true;
@@ -142,10 +141,19 @@ impl Extended {
         read.xattrs.sort_by(|one, other| one.0.cmp(&other.0));
         read.xattrs.dedup_by(|later, earlier| later.0 == earlier.0);
         // bsdtar writes each attribute in both forms, but ACLs in one of their own.
-        let has = |name: &[u8]| read.xattrs.iter().any(|xattr| xattr.0[..] == *name);
-        let acls = acls.iter().filter(|acl| !has(acl)).count() as u64;
+        let has = |acl: &[u8]| read.xattrs.iter().any(|xattr| xattr.0[..] == *acl);
+        let acls = acls.into_iter().filter(|acl| !has(acl)).count() as u64;
         read.xattrs_left_out = too_large + acls + if has_known { 0 } else { foreign };
         Ok(read)
+    }
+}
+
+/// The extended attribute that an access control list in text stands for.
+fn acl(keyword: &[u8]) -> Option<&'static [u8]> {
+    match keyword {
+        b"SCHILY.acl.access" => Some(b"system.posix_acl_access"),
+        b"SCHILY.acl.default" => Some(b"system.posix_acl_default"),
+        _ => None,
     }
 }
 
