@@ -13,6 +13,10 @@ use crate::units::escape;
 /// A row of /proc/self/mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
+    /// Its number.
+    pub id: u64,
+    /// Number of the mount that it is in.
+    pub parent: u64,
     /// Device number of what is mounted; the major number is 0 where there is no single device.
     pub device: (u32, u32),
     /// Which directory of it is mounted.
@@ -57,7 +61,9 @@ pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
 
 /// `36 35 98:0 /root /point options optional… - type source super-options`.
 fn parse_mount(row: &[u8]) -> Option<Mount> {
-    let mut fields = row.split(|&byte| byte == b' ').skip(2);
+    let mut fields = row.split(|&byte| byte == b' ');
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+    let (id, parent) = (number()?, number()?);
     let device = std::str::from_utf8(fields.next()?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let root = unescape_octal(fields.next()?);
@@ -74,6 +80,8 @@ fn parse_mount(row: &[u8]) -> Option<Mount> {
         }
     }
     Some(Mount {
+        id,
+        parent,
         device: (major.parse().ok()?, minor.parse().ok()?),
         root: PathBuf::from(OsString::from_vec(root)),
         point: PathBuf::from(OsString::from_vec(point)),
@@ -109,7 +117,7 @@ mod tests {
     fn rows_of_the_kernel_are_read() {
         let row = br"36 35 8:1 /a /mnt/with\040blank rw,noatime master:1 shared:2 - ext4 /dev/sda1 rw,errors=continue";
         let mount = parse_mount(row).unwrap();
-        assert_eq!((mount.device, mount.kind.as_str()), ((8, 1), "ext4"));
+        assert_eq!((mount.id, mount.parent, mount.device, mount.kind.as_str()), (36, 35, (8, 1), "ext4"));
         assert_eq!(mount.point, Path::new("/mnt/with blank"));
         assert_eq!((mount.root.as_path(), mount.source.to_str()), (Path::new("/a"), Some("/dev/sda1")));
         assert_eq!(mount.options, "rw,noatime,errors=continue");

@@ -10,6 +10,7 @@ pub(crate) mod exclude;
 mod frontier;
 pub mod inodes;
 pub(crate) mod links;
+mod mounted_again;
 pub(crate) mod mounts;
 pub(crate) mod place;
 pub(crate) mod walk;

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::division::Division;
 use super::frontier::{Descriptor, Divided, Frontier, Held, NameList, Node, Work, finish_upwards, join};
+use super::mounted_again::MountedAgain;
 use super::mounts::is_pseudo_file_system;
 use super::place::{Parent, Place, Waiting};
 use super::{
@@ -68,6 +69,7 @@ pub(crate) struct Walk<'v, V: Visitor> {
     visitor: &'v V,
     settings: WalkOptions,
     roots: HashSet<Identity>,
+    mounted_again: MountedAgain,
     mounts: Mutex<HashSet<Identity>>,
 }
 
@@ -184,7 +186,8 @@ impl<'v, V: Visitor> Walk<'v, V> {
             }
         }
         let frontier = Frontier::new(pending, descriptor_budget(settings.threads));
-        (Walk { frontier, visitor, settings, roots, mounts: Mutex::default() }, unusable)
+        let mounted_again = MountedAgain::below(&settings);
+        (Walk { frontier, visitor, settings, roots, mounted_again, mounts: Mutex::default() }, unusable)
     }
 
     /// Continues from `state`. The visitor already has everything found until then. Also returns the places that were
@@ -202,7 +205,8 @@ impl<'v, V: Visitor> Walk<'v, V> {
         let roots = stats.map(|(stat, _)| (stat.device, stat.inode)).collect();
         let (frontier, held) = state.frontier.restore(descriptor_budget(settings.threads))?;
         let mounts = Mutex::new(state.mounts.iter().copied().collect());
-        Ok((Walk { frontier, visitor, settings, roots, mounts }, places(held)))
+        let mounted_again = MountedAgain::below(&settings);
+        Ok((Walk { frontier, visitor, settings, roots, mounted_again, mounts }, places(held)))
     }
 
     /// Walks to the end (or until [`stop`](Self::stop), or until the visitor wants no more), calling `on_tick` on this
@@ -457,9 +461,10 @@ impl<'v, V: Visitor> Walk<'v, V> {
             return Ok(Some(Skipped::MountPoint));
         }
         if is_mount.unwrap_or(other_device) {
-            // One that another process walks is not seen here: this one may have to walk it at another place.
-            let is_seen = self.is_opened(node, name.to_bytes()) && !self.seen_mounts().insert(identity);
-            if is_seen || is_pseudo_file_system(parent, name)? {
+            let is_again = self.mounted_again.has(|| join(node.path(), name.to_bytes()));
+            // Another process may come to another place first, and leave this one out.
+            let is_seen = || self.settings.division.is_none() && !self.seen_mounts().insert(identity);
+            if is_again || is_seen() || is_pseudo_file_system(parent, name)? {
                 return Ok(Some(Skipped::MountPoint));
             }
         }

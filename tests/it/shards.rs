@@ -182,6 +182,40 @@ fn file_systems_mounted_below_are_divided_like_directories() {
 }
 
 #[test]
+fn a_file_system_that_is_mounted_twice_counts_at_one_place_in_all_shards() {
+    // Above the division and at it, at it and below it, and below a directory that is left out.
+    let places =
+        [("m", "d/again"), ("m", "z/again"), ("d/one", "z/two/three"), ("z/one", "d/two/three"), ("a.tmp", "z")];
+    let script = r#"
+        mkdir -p "$1/$4" "$1/$5" "$1/plain"
+        for i in 1 2 3 4 5 6 7 8; do mkdir -p "$1/plain/$i" && echo $i > "$1/plain/$i/file"; done
+        mount -t tmpfs -o size=1m tmpfs "$1/$4"
+        for i in 1 2 3 4 5 6 7 8; do mkdir -p "$1/$4/$i/below" && echo $i > "$1/$4/$i/below/file"; done
+        mount --bind "$1/$4" "$1/$5"
+        survey="$GRANULO survey --as-of $2 --method walk --exclude *.tmp"
+        set -f
+        $survey --json "$1" > "$3/whole"
+        for i in 1 2 3 4 5; do
+            $survey --shard $i/5 --shard-depth 2 --threads 1 -o "$3/part$i" "$1" >&2
+        done
+        set +f
+        $GRANULO merge --json "$3"/part? > "$3/merged"
+    "#;
+    for (one, other) in places {
+        let sandbox = sandbox();
+        let root = sandbox.path().join("tree");
+        let arguments = args![&root, AS_OF, sandbox.path(), one, other];
+        let Some(ran) = in_mount_namespace(script, &arguments) else { return };
+        ran.ended(0);
+        let document =
+            |name: &str| -> Value { serde_json::from_slice(&fs::read(sandbox.path().join(name)).unwrap()).unwrap() };
+        let whole = document("whole");
+        assert_eq!(whole["counts"]["files"], 16, "{one}, {other}");
+        assert_same(&whole, &document("merged"), &[]);
+    }
+}
+
+#[test]
 fn missing_and_wrong_shards_are_named() {
     let sharded = Sharded::new(Vec::new());
     let roots = [sharded.path("tree")];
