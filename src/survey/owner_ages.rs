@@ -14,7 +14,7 @@ pub const DEFAULT_BREAKS_DAYS: [u64; 6] = [1, 7, 30, 90, 365, 1825];
 pub const MOST_BREAKS: usize = 16;
 
 /// Files of a class of ages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AgeSums {
     /// How many.
     pub files: u64,
@@ -30,7 +30,7 @@ impl AgeSums {
 }
 
 /// The files of an owner by class: that younger than the first break first, that from the last break on last.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AgedFiles {
     /// By the last change of the content.
     pub written: Vec<AgeSums>,
@@ -144,7 +144,7 @@ impl OwnerAges {
         &self.rest
     }
 
-    /// Adds another table with the same breaks; owners without a name get ranks of their own.
+    /// Adds another table with the same breaks; owners without a name stay apart.
     pub(super) fn merge(&mut self, other: &OwnerAges) {
         let rank_after = |owner: &Kind<u32>| match owner {
             Kind::Anonymous(rank) => rank + 1,
@@ -162,12 +162,16 @@ impl OwnerAges {
         if self.rows.len() > 2 * KINDS {
             self.fold_smallest();
         }
+        if self.rows.keys().any(|owner| matches!(owner, Kind::Anonymous(_))) {
+            self.anonymise();
+        }
     }
 
-    /// Forgets every owner.
+    /// Forgets every owner. Ranks follow from the rows alone: neither from owners nor from an order of merging.
     pub(super) fn anonymise(&mut self) {
-        let ranked = self.ranked().into_iter().zip(0..);
-        self.rows = ranked.map(|((_, files), rank)| (Kind::Anonymous(rank), files)).collect();
+        let mut rows: Vec<AgedFiles> = self.rows.drain().map(|(_, files)| files).collect();
+        rows.sort_by_cached_key(|files| std::cmp::Reverse((files.total(), files.clone())));
+        self.rows = rows.into_iter().zip(0..).map(|(files, rank)| (Kind::Anonymous(rank), files)).collect();
     }
 }
 

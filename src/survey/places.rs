@@ -493,7 +493,7 @@ impl Places {
     }
 }
 
-/// Adds a table; rows without a name cannot be matched, so they get ranks of their own.
+/// Adds a table; rows without a name cannot be matched, so they stay apart.
 fn merge_kinds<K: Eq + Hash + Ord + Copy>(mine: &mut KindTable<Kind<K>>, theirs: &KindTable<Kind<K>>) {
     let rank_after = |kind: &Kind<K>| match kind {
         Kind::Anonymous(rank) => rank + 1,
@@ -505,11 +505,16 @@ fn merge_kinds<K: Eq + Hash + Ord + Copy>(mine: &mut KindTable<Kind<K>>, theirs:
         named => (*named, *tally),
     });
     mine.merge(&KindTable { rows: apart.collect(), ..theirs.clone() });
+    if mine.rows.keys().any(|kind| matches!(kind, Kind::Anonymous(_))) {
+        *mine = anonymous(mine);
+    }
 }
 
+/// The table with ranks as keys, which follow from the rows alone: neither from names nor from an order of merging.
 fn anonymous<K: Eq + Hash + Ord + Copy>(table: &KindTable<Kind<K>>) -> KindTable<Kind<K>> {
-    let ranked = table.ranked().into_iter().zip(0..);
-    let rows = ranked.map(|((_, tally), rank)| (Kind::Anonymous(rank), tally));
+    let mut tallies: Vec<Tally> = table.rows.values().copied().collect();
+    tallies.sort_unstable_by_key(|tally| std::cmp::Reverse(*tally));
+    let rows = tallies.into_iter().zip(0..).map(|(tally, rank)| (Kind::Anonymous(rank), tally));
     KindTable::from_parts(rows, table.rest, table.max_error)
 }
 

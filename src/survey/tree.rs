@@ -38,7 +38,7 @@ impl Traits {
 }
 
 /// Of what age, owner and kind the files of a directory are. Sums stay at the largest number rather than overflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Hues {
     /// Sum of size and [`Traits::day`], multiplied, of every file.
     pub day_bytes: u128,
@@ -74,7 +74,7 @@ impl Hues {
 }
 
 /// Everything that is summed over the files of a directory.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sums {
     /// How many and how large.
     pub tally: Tally,
@@ -251,6 +251,8 @@ impl DirectoryTree {
             ([number_text(number + before).as_bytes(), &path[end..]].concat(), row.clone())
         });
         self.merge(&DirectoryTree { rows: apart.collect(), ..DirectoryTree::default() });
+        // The order of merging does not show.
+        self.anonymise();
     }
 
     /// Whether there are no directories.
@@ -299,18 +301,17 @@ impl DirectoryTree {
     pub fn anonymise(&mut self) {
         let nodes = self.nodes();
         let mut by_size: Vec<usize> = (0..nodes.len()).collect();
-        let figures = |at: &usize| (nodes[*at].row.subtree.tally, nodes[*at].row.own.tally);
-        by_size.sort_by_key(|at| std::cmp::Reverse(figures(at)));
+        let rows: Vec<TreeRow> = nodes.iter().map(|node| node.row.without_owners()).collect();
+        by_size.sort_by_key(|&at| std::cmp::Reverse((rows[at].subtree, rows[at].own)));
         let (mut ranks, mut children) = (vec![0usize; nodes.len()], BTreeMap::<Option<usize>, usize>::new());
         for at in by_size {
             let rank = children.entry(nodes[at].parent).or_default();
             ranks[at] = *rank;
             *rank += 1;
         }
-        let numbered = nodes.iter().zip(ranks);
-        let renamed: Vec<_> = numbered
-            .map(|(node, rank)| (node.parent, number_text(rank).into_bytes(), node.row.without_owners()))
-            .collect();
+        let numbered = nodes.iter().zip(ranks).zip(rows);
+        let renamed: Vec<_> =
+            numbered.map(|((node, rank), row)| (node.parent, number_text(rank).into_bytes(), row)).collect();
         *self = DirectoryTree::from_nodes(renamed);
     }
 }
@@ -411,6 +412,18 @@ mod tests {
         assert_eq!(large.hues.kind_bytes[0], u64::MAX);
     }
 
+    /// A tree without names of one root, whose number is that, as if others had not stayed.
+    fn unnamed(number: usize, wide: u64) -> DirectoryTree {
+        let mut tree = tree(&offers("/secret", wide));
+        tree.anonymise();
+        let nodes = tree.nodes();
+        let renamed = nodes.iter().map(|node| {
+            let name = if node.parent.is_none() { number_text(number).into_bytes() } else { node.name.to_vec() };
+            (node.parent, name, node.row.clone())
+        });
+        DirectoryTree::from_nodes(renamed.collect::<Vec<_>>())
+    }
+
     proptest! {
         #[test]
         fn the_order_of_arrival_and_the_parts_do_not_matter(order in Just((0..4001usize).collect::<Vec<_>>()).prop_shuffle()) {
@@ -420,6 +433,22 @@ mod tests {
             let mut merged = tree(order[..2000].iter().map(|&at| &rows[at]));
             merged.merge(&tree(order[2000..].iter().map(|&at| &rows[at])));
             prop_assert_eq!(&merged, &whole);
+        }
+
+        #[test]
+        fn trees_without_names_are_added_in_any_order(order in Just((0..5usize).collect::<Vec<_>>()).prop_shuffle(), cut in 1..5usize) {
+            let trees = [(0, 5), (3, 6), (2, 7), (1, 4), (0, 8)].map(|(number, wide)| unnamed(number, wide));
+            let sum = |trees: &[&DirectoryTree]| {
+                let mut sum = trees[0].clone();
+                trees[1..].iter().for_each(|tree| sum.merge_anonymous(tree));
+                sum
+            };
+            let shuffled: Vec<&DirectoryTree> = order.iter().map(|&at| &trees[at]).collect();
+            let merged = sum(&shuffled);
+            let roots = merged.nodes().iter().filter(|node| node.parent.is_none()).count();
+            prop_assert_eq!((roots, merged.nodes().len()), (5, trees.iter().map(|tree| tree.nodes().len()).sum()));
+            prop_assert_eq!(&merged, &sum(&trees.iter().collect::<Vec<_>>()));
+            prop_assert_eq!(&merged, &sum(&[&sum(&shuffled[..cut]), &sum(&shuffled[cut..])]));
         }
     }
 }

@@ -152,6 +152,21 @@ fn one_anonymous_survey_makes_the_sum_anonymous() {
 }
 
 #[test]
+fn anonymous_surveys_may_be_added_in_any_order() {
+    let (sandbox, [a, b, c]) = trees();
+    let s = sandbox.path();
+    let [a, b, c] =
+        [("a.json", &a), ("b.json", &b), ("c.json", &c)].map(|(name, tree)| keep(s, name, &[tree], &["--anonymous"]));
+    let first = merge(&[&a, &b, &c], &s.join("1.json"));
+    for files in [[&a, &c, &b], [&b, &a, &c], [&b, &c, &a], [&c, &a, &b], [&c, &b, &a]] {
+        assert_same(&first, &merge(&files, &s.join("2.json")), &[]);
+    }
+    let ab = s.join("ab.json");
+    merge(&[&b, &a], &ab);
+    assert_same(&first, &merge(&[&c, &ab], &s.join("3.json")), &[]);
+}
+
+#[test]
 fn a_published_table_is_not_added_to_anything() {
     let (sandbox, [a, ..]) = trees();
     let file = keep(sandbox.path(), "a.json", &[&a], &[]);
