@@ -393,6 +393,22 @@ mod tests {
     }
 
     #[test]
+    fn of_a_deep_chain_no_long_paths_are_needed() {
+        let mut kept = DirectoryTree::default();
+        let deepest = 3 * KEPT as u32;
+        for depth in (0..deepest).rev() {
+            let below = u64::from(deepest - depth);
+            let row = TreeRow { depth, own: sums(1, 1), subtree: sums(below, below) };
+            kept.offer(row, || {
+                assert!((depth as usize) < KEPT, "the path of a directory that cannot stay");
+                ["d"; KEPT][..=depth as usize].join("/").into_bytes()
+            });
+        }
+        kept.settle();
+        assert_eq!(kept.nodes().len(), KEPT);
+    }
+
+    #[test]
     fn roots_may_have_a_slash() {
         let row = |depth| TreeRow { depth, own: sums(1, 1), subtree: sums(2, 2) };
         let kept = tree(&[(b"/".to_vec(), row(0)), (b"/usr".to_vec(), row(1)), (b"/usr/lib".to_vec(), row(2))]);

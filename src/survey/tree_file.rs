@@ -154,3 +154,41 @@ fn take(left: &mut [u128; 6], part: &[u128; 6]) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of a root with these directories in it, one file each.
+    fn record(names: impl IntoIterator<Item = String>) -> TreeRecord {
+        let sums =
+            |files| SumsRecord::of(&Sums { tally: Tally { files, ..Tally::default() }, ..Sums::default() }, false);
+        let mut nodes = vec![NodeRecord {
+            parent: None,
+            name: Some("/r".to_owned()),
+            depth: 0,
+            subtree: sums(1 << 20),
+            own: sums(0),
+        }];
+        nodes.extend(names.into_iter().map(|name| NodeRecord {
+            parent: Some(0),
+            name: Some(name),
+            depth: 1,
+            subtree: sums(1),
+            own: sums(1),
+        }));
+        TreeRecord { limit: KEPT, kinds: Vec::new(), nodes }
+    }
+
+    #[test]
+    fn what_no_survey_keeps_is_refused() {
+        let read = |names: Vec<String>| record(names).tree(1 << 53, 1 << 100).map(|tree| tree.nodes().len());
+        assert_eq!(read(vec!["n".repeat(LONGEST_NAME_BYTES)]), Ok(2));
+        for wrong in [String::new(), "a/b".to_owned(), "n".repeat(LONGEST_NAME_BYTES + 1)] {
+            assert!(read(vec![wrong]).unwrap_err().contains("is not that of a directory"));
+        }
+        let most = Ranking::ALL.len() * KEPT;
+        assert!(read((1..most).map(|number| number.to_string()).collect()).is_ok());
+        assert!(read((0..most).map(|number| number.to_string()).collect()).unwrap_err().contains("more directories"));
+    }
+}
