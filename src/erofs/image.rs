@@ -176,6 +176,7 @@ impl ImageWriter {
         union: u32,
         tail: &[u8],
     ) -> io::Result<InodeNumber> {
+        let xattrs = xattr_count(inode.xattrs.len())?;
         self.pad_to(SLOT_BYTES);
         let before_tail = INODE_BYTES as u64 + inode.xattrs.len() as u64;
         if layout == Layout::Inline && (self.end() + before_tail) % BLOCK_BYTES + tail.len() as u64 > BLOCK_BYTES {
@@ -191,7 +192,7 @@ impl ImageWriter {
         let mut field = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         // Bit 0: an inode of 64 bytes.
         field(0, &(1 | (layout as u16) << 1).to_le_bytes());
-        field(2, &xattr_count(inode.xattrs.len()).to_le_bytes());
+        field(2, &xattrs.to_le_bytes());
         field(4, &inode.mode.to_le_bytes());
         field(8, &size_bytes.to_le_bytes());
         field(16, &union.to_le_bytes());
@@ -395,24 +396,19 @@ const PREFIXES: [(&[u8], u8); 6] = [
     (b"security.", 6),
 ];
 const XATTR_HEADER_BYTES: usize = 12;
+/// Most bytes of the extended attributes of an inode: their field has 16 bits and counts in units of four.
+const MOST_XATTR_BYTES: usize = XATTR_HEADER_BYTES + 4 * (u16::MAX as usize - 1);
 
-/// Encodes extended attributes. Those that the format cannot have, by their prefix or length, are left out; returns how
-/// many.
+/// Encodes extended attributes. Those that the format cannot have, by their prefix or length or with those before them,
+/// are left out; returns how many.
 pub(super) fn encode_xattrs(xattrs: &[(Vec<u8>, Vec<u8>)]) -> (Vec<u8>, usize) {
     let (mut bytes, mut left_out) = (vec![0; XATTR_HEADER_BYTES], 0);
     for (name, value) in xattrs {
-        let known = PREFIXES.iter().find_map(|(prefix, number)| Some((name.strip_prefix(*prefix)?, *number)));
-        let lengths =
-            known.and_then(|(rest, _)| Some((u8::try_from(rest.len()).ok()?, u16::try_from(value.len()).ok()?)));
-        let (Some((rest, number)), Some((name_bytes, value_bytes))) = (known, lengths) else {
+        let before = bytes.len();
+        if append_xattr(name, value, &mut bytes).is_none() || bytes.len() > MOST_XATTR_BYTES {
+            bytes.truncate(before);
             left_out += 1;
-            continue;
-        };
-        bytes.extend_from_slice(&[name_bytes, number]);
-        bytes.extend_from_slice(&value_bytes.to_le_bytes());
-        bytes.extend_from_slice(rest);
-        bytes.extend_from_slice(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
     }
     if bytes.len() == XATTR_HEADER_BYTES {
         bytes.clear();
@@ -420,9 +416,23 @@ pub(super) fn encode_xattrs(xattrs: &[(Vec<u8>, Vec<u8>)]) -> (Vec<u8>, usize) {
     (bytes, left_out)
 }
 
-/// The field of an inode that says how long its extended attributes are.
-fn xattr_count(bytes: usize) -> u16 {
-    if bytes == 0 { 0 } else { 1 + ((bytes - XATTR_HEADER_BYTES) / 4) as u16 }
+/// Appends an extended attribute; `None`, with `bytes` as they were, if the format has none of that name or length.
+fn append_xattr(name: &[u8], value: &[u8], bytes: &mut Vec<u8>) -> Option<()> {
+    let (rest, number) = PREFIXES.iter().find_map(|(prefix, number)| Some((name.strip_prefix(*prefix)?, *number)))?;
+    let (name_bytes, value_bytes) = (u8::try_from(rest.len()).ok()?, u16::try_from(value.len()).ok()?);
+    bytes.extend_from_slice(&[name_bytes, number]);
+    bytes.extend_from_slice(&value_bytes.to_le_bytes());
+    bytes.extend_from_slice(rest);
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    Some(())
+}
+
+/// The field of an inode that says how long its extended attributes are; the kernel looks for the content behind them.
+fn xattr_count(bytes: usize) -> io::Result<u16> {
+    let Some(listed_bytes) = bytes.checked_sub(XATTR_HEADER_BYTES) else { return Ok(0) };
+    u16::try_from(1 + listed_bytes / 4)
+        .map_err(|_| io::Error::other("the extended attributes of an inode are longer than the format has room for"))
 }
 
 #[cfg(test)]
@@ -449,7 +459,27 @@ mod tests {
         assert_eq!((bytes.len(), left_out), (12 + 12 + 12, 1));
         assert_eq!(bytes[12..17], [1, 1, 5, 0, b'a']);
         assert_eq!(bytes[24..28], [0, 2, 5, 0]);
-        assert_eq!(xattr_count(bytes.len()), 7);
+        assert_eq!(xattr_count(bytes.len()).unwrap(), 7);
         assert_eq!(encode_xattrs(&[]).0.len(), 0);
+        assert_eq!(xattr_count(0).unwrap(), 0);
+    }
+
+    #[test]
+    fn attributes_that_are_too_long_together_are_counted() {
+        let of = |name: &str, length: usize| (name.as_bytes().to_vec(), vec![b'A'; length]);
+        // With its head and name each has 60,008 bytes: four, and the small one behind the fifth, have room.
+        let long = ["user.1", "user.2", "user.3", "user.4", "user.5"].map(|name| of(name, 60_000));
+        let (bytes, left_out) = encode_xattrs(&[&long[..], &[of("user.6", 3)]].concat());
+        assert_eq!((bytes.len(), left_out), (12 + 4 * 60_008 + 8, 1));
+        assert_eq!(bytes[bytes.len() - 8..], [1, 1, 3, 0, b'6', b'A', b'A', b'A']);
+        assert_eq!(12 + 4 * (usize::from(xattr_count(bytes.len()).unwrap()) - 1), bytes.len());
+        // To the last byte, and one more.
+        for (last, expected) in [(65_511, (12 + 4 * 65_534, 0)), (65_512, (12 + 3 * 65_540, 1))] {
+            let longest = ["user.1", "user.2", "user.3"].map(|name| of(name, 65_535));
+            let (bytes, left_out) = encode_xattrs(&[&longest[..], &[of("user.4", last)]].concat());
+            assert_eq!((bytes.len(), left_out), expected);
+        }
+        assert_eq!(xattr_count(12 + 4 * 65_534).unwrap(), u16::MAX);
+        assert!(xattr_count(12 + 4 * 65_535).is_err() && xattr_count(12 + 4 * 75_010).is_err());
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::store::geometry::Alignment;
 use crate::store::tree::{ImportOptions, import};
-use crate::store::{Key, Plan, Store};
+use crate::store::{Attributes, Key, Plan, Store, Time};
 use rustix::fs::{AtFlags, Timespec, Timestamps};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, llistxattr, lsetxattr, mknodat, utimensat};
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
@@ -179,6 +179,21 @@ fn a_mount_stays_as_it_was_while_the_store_changes() {
     store.remove_tree(&Key::parse("a").unwrap()).unwrap();
     store.compact(&Default::default(), &Progress::default()).unwrap();
     assert_eq!(tree_of(at.0.path()), tree_of(source.path()));
+}
+
+#[test]
+fn a_file_with_more_attributes_than_an_inode_can_have_shows_its_own_content() {
+    let (_source, place, store) = plan(|_, _| {});
+    let xattrs = (0..5).map(|number| (format!("user.{number}").into_bytes(), vec![b'A'; 60_000])).collect();
+    let attributes = Attributes { xattrs, ..Attributes::of_file(Time::default()) };
+    store.put(&Key::parse("victim").unwrap(), &attributes, &bytes(5000, 9)).unwrap();
+    let Some((at, imaged)) = mounted(&store, &place.path().join("home")) else { return };
+    assert_eq!(imaged.xattrs_left_out, 1);
+    let victim = at.0.path().join("victim");
+    assert_eq!(fs::read(&victim).unwrap(), bytes(5000, 9));
+    let mut value = vec![0; 1 << 16];
+    let lengths = (0..5).map(|number| lgetxattr(&victim, format!("user.{number}"), &mut value[..]).unwrap_or(0));
+    assert_eq!(lengths.collect::<Vec<_>>(), [60_000, 60_000, 60_000, 60_000, 0]);
 }
 
 #[test]
