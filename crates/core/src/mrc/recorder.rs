@@ -26,7 +26,7 @@ use std::collections::BinaryHeap;
 use super::curve::{Curve, References};
 use super::noted::{Figure, NEVER, Noted};
 use super::order::Order;
-use super::request::Kind;
+use super::request::{Kind, kept_within};
 use super::table::{CLEAN, Entry, FREE, Table, scatter};
 
 /// Most memory per remembered block.
@@ -280,19 +280,12 @@ impl Recorder {
         }
     }
 
-    /// The file of these blocks was truncated or removed: keys in the ranges leave the cache. Returns the keys that
-    /// were remembered.
-    pub fn forget(&mut self, ranges: &[(u64, u64)]) -> Vec<u64> {
+    /// The file of these blocks was truncated or removed: keys in the ranges leave the cache.
+    pub fn forget(&mut self, ranges: &[(u64, u64)]) {
         self.flush();
-        let count = ranges.iter().fold(0u64, |sum, (first, last)| sum.saturating_add(last - first + 1));
-        let gone: Vec<u64> = if count <= self.table.count() as u64 {
-            let keys = ranges.iter().flat_map(|&(first, last)| first..=last);
-            keys.filter(|&key| self.table.find(key).is_ok()).collect()
-        } else {
-            let within = |key: &u64| ranges.iter().any(|&(first, last)| (first..=last).contains(key));
-            self.table.blocks().map(|entry| entry.key).filter(within).collect()
-        };
-        for &key in &gone {
+        let table = &self.table;
+        let kept = table.blocks().map(|entry| entry.key);
+        for key in kept_within(ranges, table.count(), kept, |key| table.find(key).is_ok()) {
             if let Ok(at) = self.table.find(key) {
                 let Entry { slot, dirty_from, .. } = *self.table.entry(at);
                 let depth = self.order.later(slot);
@@ -301,7 +294,6 @@ impl Recorder {
                 self.table.remove_at(at);
             }
         }
-        gone
     }
 
     fn renumber(&mut self) {

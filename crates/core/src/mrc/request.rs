@@ -237,6 +237,21 @@ impl Keys {
     }
 }
 
+/// The keys in `ranges` of those that are kept: `count` of them, each in `kept`, and `has` finds one. Goes through the
+/// ranges or through all that is kept, whichever is shorter.
+pub(super) fn kept_within(
+    ranges: &[(u64, u64)],
+    count: usize,
+    kept: impl Iterator<Item = u64>,
+    has: impl Fn(u64) -> bool,
+) -> Vec<u64> {
+    let in_ranges = ranges.iter().fold(0u64, |sum, (first, last)| sum.saturating_add(last - first + 1));
+    if in_ranges <= count as u64 {
+        return ranges.iter().flat_map(|&(first, last)| first..=last).filter(|&key| has(key)).collect();
+    }
+    kept.filter(|key| ranges.iter().any(|&(first, last)| (first..=last).contains(key))).collect()
+}
+
 /// Calls `each` with the key, the kind, and whether the preceding block was its neighbour, for all blocks of a request.
 pub(super) fn split(
     request: &Request,

@@ -305,9 +305,11 @@ impl Lane {
                 Step::Forget { file, from_bytes, size_bytes } => {
                     let (first, end) = (from_bytes.div_ceil(self.block_bytes), size_bytes.div_ceil(self.block_bytes));
                     if first < end {
-                        let gone = self.recorder.forget(&self.keys.ranges(*file, first, end - 1));
+                        let ranges = self.keys.ranges(*file, first, end - 1);
+                        self.recorder.forget(&ranges);
+                        // What the pass remembers may be a smaller sample than theirs.
                         let simulations = self.simulated.iter_mut().flat_map(Simulated::simulations);
-                        simulations.for_each(|of| gone.iter().for_each(|&key| of.cache.forget(key)));
+                        simulations.for_each(|of| of.cache.forget(&ranges));
                     }
                 }
             }

@@ -340,6 +340,27 @@ fn policies_that_take_too_much_memory_are_left_out() {
 }
 
 #[test]
+fn what_is_removed_leaves_the_simulated_caches_whatever_the_pass_remembers() {
+    // A file that is emptied and written again: every reference is the first to its block.
+    let write = |offset_bytes| Request { file: 0, offset_bytes, length_bytes: 40 << 10, is_write: true };
+    let writes = || (0..500).map(|number| Event::Request(write(number * (40 << 10))));
+    let emptied = Event::Cut { file: 0, size_bytes: 0 };
+    let events: Vec<Event> = (0..20).flat_map(|_| std::iter::once(emptied).chain(writes())).collect();
+    let policies = Policy::EVERY.to_vec();
+    let exact = StudyRequest { policies, ..wanted(&[4096], &[64 << 20]) };
+    // The pass remembers all blocks, a few of them, and fewer than the requested sample.
+    for (rate, most_blocks) in [(1.0, None), (1.0, Some(1000)), (0.2, Some(300))] {
+        let found = study(&StudyRequest { rate, most_blocks, ..exact.clone() }, &events);
+        assert_eq!(found.curves[0].1.is_exact(), most_blocks.is_none());
+        assert_eq!(found.policies.len(), 6);
+        for cell in found.policies {
+            let missed = cell.miss_ratio.unwrap();
+            assert!(missed > if rate < 1.0 { 0.97 } else { 1.0 - 1e-9 }, "{:?}, {rate}: {missed}", cell.policy);
+        }
+    }
+}
+
+#[test]
 fn an_error_of_the_source_ends_it_and_a_stop_keeps_what_there_is() {
     let wanted = wanted(&[4096], &[1 << 20]);
     let event = Event::Request(Request { file: 0, offset_bytes: 0, length_bytes: 1, is_write: false });

@@ -90,8 +90,8 @@ impl Cache for Arc {
         false
     }
 
-    fn forget(&mut self, key: u64) {
-        self.lists.remove(key);
+    fn forget(&mut self, ranges: &[(u64, u64)]) {
+        self.lists.remove_within(ranges);
     }
 
     fn memory_bytes(&self) -> usize {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::mrc::request::kept_within;
 use crate::mrc::table::scatter;
 
 const NONE: u32 = u32::MAX;
@@ -114,6 +115,13 @@ impl<const N: usize> Lists<N> {
             self.nodes[at as usize].older = self.unused;
             self.unused = at;
         }
+    }
+
+    /// Removes the keys in these ranges from all lists.
+    pub(super) fn remove_within(&mut self, ranges: &[(u64, u64)]) {
+        let places = &self.places;
+        let gone = kept_within(ranges, places.len(), places.keys().copied(), |key| places.contains_key(&key));
+        gone.into_iter().for_each(|key| self.remove(key));
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

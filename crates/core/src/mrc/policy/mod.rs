@@ -45,8 +45,8 @@ pub enum Policy {
 pub trait Cache: Debug + Send {
     /// References a block, which is in the cache afterwards; returns whether it was before.
     fn refer(&mut self, key: u64) -> bool;
-    /// Drops a block, and everything that is remembered about it.
-    fn forget(&mut self, key: u64);
+    /// Drops the blocks in these ranges, their ends included, and everything that is remembered about them.
+    fn forget(&mut self, ranges: &[(u64, u64)]);
     /// Its current memory.
     fn memory_bytes(&self) -> usize;
 }

@@ -23,9 +23,10 @@ impl Plain {
         at.map(|at| self.lists[list].remove(at)).is_some()
     }
 
-    fn forget(&mut self, key: u64) {
-        self.lists.iter_mut().for_each(|list| list.retain(|&other| other != key));
-        self.uses.remove(&key);
+    fn forget(&mut self, ranges: &[(u64, u64)]) {
+        let stays = |key: &u64| !ranges.iter().any(|&(first, last)| (first..=last).contains(key));
+        self.lists.iter_mut().for_each(|list| list.retain(stays));
+        self.uses.retain(|key, _| stays(key));
     }
 
     fn has(&self, list: usize, key: u64) -> bool {
@@ -216,8 +217,10 @@ proptest! {
                 // Some keys are more frequent.
                 let key = if near { key % 8 } else { key };
                 if chance == 0 {
-                    cache.forget(key);
-                    plain.forget(key);
+                    // One key, or more of them than any cache here has.
+                    let ranges = if near { vec![(key, key)] } else { vec![(key, key + 3), (60, 1 << 20)] };
+                    cache.forget(&ranges);
+                    plain.forget(&ranges);
                 } else {
                     prop_assert_eq!(cache.refer(key), plain.refer(policy, key), "{:?}, step {}", policy, number);
                 }
@@ -255,7 +258,7 @@ fn all_of_them_keep_what_fits() {
         let misses = (0..10_000u64).filter(|number| !cache.refer(number % 1000)).count();
         assert_eq!(misses, 1000, "{policy:?}");
         assert!(cache.memory_bytes() < 1000 * 128, "{policy:?} takes {}", cache.memory_bytes());
-        cache.forget(7);
+        cache.forget(&[(7, 7)]);
         assert!(!cache.refer(7) && cache.refer(8));
     }
 }

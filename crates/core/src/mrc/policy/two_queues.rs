@@ -63,8 +63,8 @@ impl Cache for TwoQueues {
         }
     }
 
-    fn forget(&mut self, key: u64) {
-        self.lists.remove(key);
+    fn forget(&mut self, ranges: &[(u64, u64)]) {
+        self.lists.remove_within(ranges);
     }
 
     fn memory_bytes(&self) -> usize {
