@@ -4,7 +4,7 @@
 //! The few others (odd holes, the last file of a log that has just ended, a unit on a device that is away) are copied
 //! into the image; where that would be many, the image is refused, because a mount through FUSE serves them better.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ const OPERATION: &str = "make an image of";
 const FEW_COPIED_BYTES: u64 = 64 << 20;
 /// Of all bytes, at most one in so many is copied.
 const COPIED_SHARE: u64 = 8;
+/// A file up to this size is small: what it has in holes is counted as bytes.
+const SMALL_BYTES: u64 = 1 << 20;
 /// Most chunks of a file: a large one with small pieces far apart is copied in larger ones.
 const MOST_CHUNKS: u64 = 1 << 23;
 /// Room for files that are begun while the image is made.
@@ -73,6 +75,11 @@ struct Builder<'s> {
     shared: HashMap<ObjectNumber, Shared>,
     open: Vec<Open>,
     imaged: Imaged,
+    progress: &'s Progress,
+    /// Copied bytes that are never too many.
+    few_copied_bytes: u64,
+    /// Most bytes that are copied, once it is more than those.
+    most_copied_bytes: Option<u64>,
 }
 
 /// Writes the image of a snapshot to an empty file; `store` is for messages.
@@ -81,6 +88,17 @@ struct Builder<'s> {
 /// [`ErrorKind::Usage`] if too much of the content is not where a kernel can read it; errors of reading the store and
 /// of writing; [`ErrorKind::Interrupted`].
 pub(super) fn build(snapshot: &PinnedSnapshot, store: &Path, file: File, progress: &Progress) -> Result<Imaged> {
+    build_copying(snapshot, store, file, progress, FEW_COPIED_BYTES)
+}
+
+/// As [`build`]; so many copied bytes are never too many.
+fn build_copying(
+    snapshot: &PinnedSnapshot,
+    store: &Path,
+    file: File,
+    progress: &Progress,
+    few_copied_bytes: u64,
+) -> Result<Imaged> {
     let fail = |error: io::Error| Error::io(OPERATION, store, error);
     let mut walk = snapshot.walk(&Key::root(), &Key::root())?;
     let mut buffer = Vec::new();
@@ -103,20 +121,28 @@ pub(super) fn build(snapshot: &PinnedSnapshot, store: &Path, file: File, progres
         shared: HashMap::new(),
         open: vec![Open { number, depth: 0, entries: Vec::new() }],
         imaged: Imaged { inodes: 1, ..imaged },
+        progress,
+        few_copied_bytes,
+        most_copied_bytes: None,
     };
     if root.is_some() {
         first = walk.lend()?;
     }
     while let Some(lent) = first {
-        if progress.should_stop() {
-            return Err(Error::new(ErrorKind::Interrupted, OPERATION, "it was interrupted").at(store));
-        }
+        check_interrupted(progress, store)?;
         builder.object(&lent, &mut buffer, most_files)?;
         progress.add(0, 1, 0);
         first = walk.lend()?;
     }
     builder.close_until(0)?;
     builder.end()
+}
+
+fn check_interrupted(progress: &Progress, store: &Path) -> Result<()> {
+    match progress.should_stop() {
+        true => Err(Error::new(ErrorKind::Interrupted, OPERATION, "it was interrupted").at(store)),
+        false => Ok(()),
+    }
 }
 
 /// The fields of an inode with these attributes, and one name.
@@ -296,19 +322,57 @@ impl Builder<'_> {
         }
         let length_bytes = (bytes.len() as u64).next_multiple_of(unit_bytes).min(size_bytes - begin);
         self.imaged.copied_bytes += length_bytes;
-        let copied = self.imaged.copied_bytes;
-        if copied > FEW_COPIED_BYTES && copied > self.imaged.mapped_bytes / COPIED_SHARE {
-            let cause = format!(
-                "{} files with {} or more do not begin at multiples of {BLOCK_BYTES} bytes, or are compressed",
-                format_count(u128::from(self.imaged.copied_files) + 1),
-                format_size(copied.into())
-            );
-            let advice = "granulo store compact --align 512 moves them; or mount without --kernel";
-            return Err(Error::new(ErrorKind::Usage, OPERATION, cause).at(self.store).advise(advice));
-        }
+        self.refuse_too_many_copied()?;
         let fill = length_bytes as usize - bytes.len();
         let block = self.writer.content(bytes, fill).map_err(|error| self.failed(error))?;
         Ok(Some(Piece { offset_bytes: begin, length_bytes, place: (0, block) }))
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Usage`] if more was copied than a share of all bytes, whichever files come first.
+    fn refuse_too_many_copied(&mut self) -> Result<()> {
+        let copied = self.imaged.copied_bytes;
+        if copied <= self.few_copied_bytes {
+            return Ok(());
+        }
+        let most = match self.most_copied_bytes {
+            Some(most) => most,
+            None => *self.most_copied_bytes.insert(self.all_bytes()? / COPIED_SHARE),
+        };
+        if copied <= most {
+            return Ok(());
+        }
+        let cause = format!(
+            "{} files with {} or more do not begin at multiples of {BLOCK_BYTES} bytes, or are compressed",
+            format_count(u128::from(self.imaged.copied_files) + 1),
+            format_size(copied.into())
+        );
+        let advice = "granulo store compact --align 512 moves them; or mount without --kernel";
+        Err(Error::new(ErrorKind::Usage, OPERATION, cause).at(self.store).advise(advice))
+    }
+
+    /// Bytes of all files, without the holes of large ones.
+    fn all_bytes(&self) -> Result<u64> {
+        let mut walk = self.snapshot.walk(&Key::root(), &Key::root())?;
+        let (mut bytes, mut buffer, mut met) = (0u64, Vec::new(), HashSet::new());
+        while let Some(lent) = walk.lend()? {
+            check_interrupted(self.progress, self.store)?;
+            let is_new = lent.shared.is_none_or(|shared| met.insert(shared));
+            if type_of(&lent.entry) == Type::File && is_new {
+                bytes = bytes.saturating_add(self.data_bytes(&lent, &mut buffer)?);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes of a file: of a small one with its holes, because its record is not read for them.
+    fn data_bytes(&self, lent: &Lent<'_>, buffer: &mut Vec<u8>) -> Result<u64> {
+        let size_bytes = lent.entry.size_bytes;
+        if size_bytes <= SMALL_BYTES || lent.entry.is_plain {
+            return Ok(size_bytes);
+        }
+        let holes = self.snapshot.place(lent, buffer)?.attributes.holes;
+        Ok(holes.map_or(size_bytes, |holes| holes.data_bytes()))
     }
 
     fn end(mut self) -> Result<Imaged> {
@@ -361,9 +425,30 @@ fn parts_of(data: &[(u64, u64)], runs: &[PlacedRun], size_bytes: u64) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use crate::random::mix;
+    use crate::store::geometry::Alignment;
     use crate::store::ids::{DeviceNumber, SegmentNumber};
+    use crate::store::{Compression, Holes, Plan, Store, Time};
 
     use super::*;
+
+    /// A store that compresses, and what is built of these files: key, bytes without a pattern or else zeroes, holes.
+    fn built(files: &[(&str, usize, bool, Option<Holes>)], few_copied_bytes: u64) -> Result<Imaged> {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("home");
+        let plan = Plan { alignment: Alignment::Sector, compression: Compression::Zstd(3), ..Plan::default() };
+        let store = Store::create(&home, &plan).unwrap();
+        for (key, length, is_random, holes) in files {
+            let content: Vec<u8> = match is_random {
+                true => (0..*length as u64 / 8).flat_map(|at| mix(at).to_le_bytes()).collect(),
+                false => vec![0; *length],
+            };
+            let attributes = Attributes { holes: holes.clone(), ..Attributes::of_file(Time::default()) };
+            store.put(&Key::parse(key).unwrap(), &attributes, &content).unwrap();
+        }
+        let snapshot = store.snapshot().unwrap();
+        build_copying(&snapshot, &home, tempfile::tempfile().unwrap(), &Progress::default(), few_copied_bytes)
+    }
 
     fn run(stored_at: u64, length_bytes: u64, offset_bytes: u64) -> PlacedRun {
         let file = ContentFile::Segment(DeviceNumber(0), SegmentNumber(1));
@@ -385,6 +470,26 @@ mod tests {
             Some(vec![(1024, 512, 1 << 20), (8192, 3584, (1 << 20) + 512), (11776, 5000, 512)])
         );
         assert_eq!(found(&[(0, 0)], &[], 0), Some(Vec::new()));
+    }
+
+    #[test]
+    fn whether_too_much_is_copied_does_not_depend_on_the_order_of_names() {
+        const MIB: usize = 1 << 20;
+        let small: Vec<String> = (0..40).map(|number| format!("m/{number}")).collect();
+        let build = |large: &str, length: usize, holes: Option<Holes>| {
+            let mut files: Vec<_> = small.iter().map(|key| (&key[..], 65_536, false, None)).collect();
+            files.push((large, length, true, holes));
+            built(&files, MIB as u64)
+        };
+        // 2.5 MiB are compressed: less than an eighth beside 24 MiB, more beside 8, whatever is behind a hole.
+        let holes = Holes { size_bytes: 1 << 30, data: vec![(0, 8 * MIB as u64)] };
+        for large in ["a", "z"] {
+            let imaged = build(large, 24 * MIB, None).unwrap();
+            assert_eq!((imaged.copied_files, imaged.mapped_bytes), (40, 24 * MIB as u64), "{large}");
+            for holes in [None, Some(holes.clone())] {
+                assert_eq!(build(large, 8 * MIB, holes).unwrap_err().kind(), ErrorKind::Usage, "{large}");
+            }
+        }
     }
 
     #[test]
