@@ -45,7 +45,7 @@ pub(super) enum Controller {
 }
 
 impl Controller {
-    /// Returns the controller of this machine; `name` is for the cgroup of the run, if it needs one.
+    /// Returns the controller of this machine for a run that has none yet; `name` is for its cgroup, if it needs one.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none.
@@ -60,13 +60,11 @@ impl Controller {
                 .advise("mount it: mount -t cgroup -o blkio cgroup /sys/fs/cgroup/blkio"));
         };
         let group = root.join(name);
-        // For the second device of a run, the process is already there.
-        let before = if own == group { root.clone() } else { own };
         let off = ["io", "memory"].into_iter().filter(|controller| {
             lists(&root, "cgroup.controllers", controller) && !lists(&root, "cgroup.subtree_control", controller)
         });
         let switched_on = off.map(str::to_owned).collect();
-        Ok(Controller::Io { root, group, before, switched_on })
+        Ok(Controller::Io { root, group, before: own, switched_on })
     }
 
     /// Limits a device.

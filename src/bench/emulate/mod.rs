@@ -99,9 +99,8 @@ impl Limited {
         let read_ahead_bytes = asked.next_multiple_of(largest);
         let read_ahead = queue.join("read_ahead_kb");
         let before = line(&read_ahead.to_string_lossy());
-        let name = scratch.file_name().unwrap_or_default().to_string_lossy();
         let limited = Limited {
-            controller: Controller::find(&name)?,
+            controller: controller_of_run(scratch)?,
             number,
             noted: scratch.join(format!("{NOTED}-{}", device.name())),
             read_ahead: (read_ahead.clone(), before),
@@ -147,21 +146,41 @@ impl Drop for Limited {
     }
 }
 
+/// What a file in a scratch directory says of a limited device.
+#[derive(Debug)]
+struct Noted {
+    device: String,
+    read_ahead_kib: String,
+    number: (u32, u32),
+    controller: Controller,
+}
+
+/// The devices that a run has limited.
+fn noted_in(scratch: &Path) -> impl Iterator<Item = Noted> {
+    fs::read_dir(scratch).into_iter().flatten().flatten().filter_map(|entry| {
+        let device = entry.file_name().to_str()?.strip_prefix(NOTED)?.strip_prefix('-')?.to_owned();
+        let text = fs::read_to_string(entry.path()).ok()?;
+        let (read_ahead_kib, noted) = text.split_once('\n')?;
+        let (number, controller) = Controller::of_note(noted)?;
+        Some(Noted { device, read_ahead_kib: read_ahead_kib.to_owned(), number, controller })
+    })
+}
+
+/// The controller for another device of a run: that of its limited devices, which knows what was before them.
+fn controller_of_run(scratch: &Path) -> Result<Controller> {
+    if let Some(noted) = noted_in(scratch).next() {
+        return Ok(noted.controller);
+    }
+    Controller::find(&scratch.file_name().unwrap_or_default().to_string_lossy())
+}
+
 /// Lifts the limits that a killed run recorded in its scratch directory. The loop devices must still be attached, or
 /// free.
 pub(super) fn lift_left_over(scratch: &Path) {
-    let Ok(entries) = fs::read_dir(scratch) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(device) = name.to_str().and_then(|name| name.strip_prefix(NOTED)?.strip_prefix('-')) else { continue };
+    for Noted { device, read_ahead_kib, number, controller } in noted_in(scratch) {
         // Someone else uses it now: the limits are theirs, or are gone.
         let backing = line(&format!("/sys/block/{device}/loop/backing_file"));
-        if !backing.is_empty() && !Path::new(&backing).starts_with(scratch) {
-            continue;
-        }
-        let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        let Some((read_ahead_kib, noted)) = text.split_once('\n') else { continue };
-        if let Some((number, controller)) = Controller::of_note(noted) {
+        if backing.is_empty() || Path::new(&backing).starts_with(scratch) {
             controller.lift(number, false);
             let _ = fs::write(format!("/sys/block/{device}/queue/read_ahead_kb"), read_ahead_kib);
         }
@@ -181,5 +200,27 @@ mod tests {
         for wrong in ["", "ssd", "hdd:rpm=7200", "hdd:ops=0", "hdd:ops=x", "hdd:bytes=0", "hdd:ops", "hdd:bytes=fast"] {
             assert!(wrong.parse::<Emulation>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_last_device_of_a_run_leaves_what_was_before_the_first() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [root, group, before] = ["root", "root/run", "root/before"].map(|name| scratch.path().join(name));
+        [&group, &before].iter().for_each(|path| fs::create_dir_all(path).unwrap());
+        let (control, procs) = (root.join("cgroup.subtree_control"), before.join("cgroup.procs"));
+        [&control, &procs].iter().for_each(|file| fs::write(file, "").unwrap());
+        let switched_on = ["io", "memory"].map(str::to_owned).to_vec();
+        let first = Controller::Io { root, group: group.clone(), before, switched_on };
+        let noted = |name: &str| scratch.path().join(format!("{NOTED}-{name}"));
+        fs::write(noted("loop1"), format!("128\n{}", first.note((7, 1)))).unwrap();
+        let second = controller_of_run(scratch.path()).unwrap();
+        assert_eq!(second, first);
+        // The limits of the first device are lifted, and set again, while the second has its own.
+        fs::write(noted("loop2"), format!("128\n{}", second.note((7, 2)))).unwrap();
+        fs::remove_file(noted("loop1")).unwrap();
+        assert_eq!(controller_of_run(scratch.path()).unwrap(), first);
+        assert!(second.lift((7, 2), true) && !group.exists());
+        assert_eq!(fs::read_to_string(procs).unwrap(), format!("{}\n", std::process::id()));
+        assert_eq!(fs::read_to_string(control).unwrap(), "-memory\n");
     }
 }
