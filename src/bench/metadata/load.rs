@@ -65,27 +65,18 @@ pub(super) struct Outcome {
     pub longest_seconds: f64,
     /// Service times by operation, without waiting.
     pub operations: Vec<OperationTime>,
+    /// The shortest of their medians; infinite if there are none.
+    pub shortest_median_ns: f64,
 }
 
 /// Counters of one thread.
-#[derive(Clone)]
+#[derive(Default)]
 struct Counts {
     responses: Distribution,
     ended: u64,
     unfinished: u64,
-    /// Count, total time and longest time of each operation, in nanoseconds.
-    operations: [(u64, u64, u64); Operation::ALL.len()],
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        Counts {
-            responses: Distribution::default(),
-            ended: 0,
-            unfinished: 0,
-            operations: [(0, 0, 0); Operation::ALL.len()],
-        }
-    }
+    /// Times of each operation, in nanoseconds.
+    operations: [Distribution; Operation::ALL.len()],
 }
 
 impl Counts {
@@ -93,9 +84,7 @@ impl Counts {
         self.responses.merge(&other.responses);
         self.ended += other.ended;
         self.unfinished += other.unfinished;
-        for (mine, other) in self.operations.iter_mut().zip(other.operations) {
-            *mine = (mine.0 + other.0, mine.1 + other.1, mine.2.max(other.2));
-        }
+        self.operations.iter_mut().zip(&other.operations).for_each(|(mine, other)| mine.merge(other));
     }
 }
 
@@ -225,15 +214,15 @@ impl Load<'_> {
             }
             if due >= self.warm_up {
                 counts.responses.record(ended.saturating_sub(due).as_nanos() as u64);
-                let of = &mut counts.operations[operation as usize];
-                *of = (of.0 + 1, of.1 + took, of.2.max(took));
+                counts.operations[operation as usize].record(took);
             }
         }
     }
 
     fn outcome(&self, all: &Counts) -> Outcome {
         let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
-        let times = Operation::ALL.into_iter().zip(all.operations).filter(|(_, (count, ..))| *count > 0);
+        let times = || Operation::ALL.into_iter().zip(&all.operations).filter(|(_, times)| !times.is_empty());
+        let medians_ns = times().map(|(_, times)| times.quantile(50, 100) as f64);
         Outcome {
             achieved_per_second: all.ended as f64 / (self.end() - self.warm_up).as_secs_f64(),
             due: all.responses.count() as u64,
@@ -242,12 +231,13 @@ impl Load<'_> {
             p50_seconds: seconds(all.responses.quantile(50, 100)),
             p99_seconds: seconds(all.responses.quantile(99, 100)),
             longest_seconds: seconds(all.responses.max()),
-            operations: times
-                .map(|(operation, (count, sum, longest))| OperationTime {
+            shortest_median_ns: medians_ns.fold(f64::INFINITY, f64::min),
+            operations: times()
+                .map(|(operation, times)| OperationTime {
                     operation: operation.name().to_owned(),
-                    count,
-                    mean_ms: sum as f64 / count as f64 / 1e6,
-                    longest_ms: longest as f64 / 1e6,
+                    count: times.count() as u64,
+                    mean_ms: times.mean() / 1e6,
+                    longest_ms: times.max() as f64 / 1e6,
                 })
                 .collect(),
         }
@@ -339,6 +329,20 @@ mod tests {
         assert_eq!(outcome.due, 2900);
         assert!(outcome.unfinished > 0 && done > 0 && done + outcome.unfinished <= 3000, "{done}: {outcome:?}");
         assert!(outcome.achieved_per_second <= done as f64 / 2.9, "{outcome:?}");
+    }
+
+    #[test]
+    fn a_stall_does_not_change_the_median_of_an_operation() {
+        let mut counts = Counts::default();
+        let times = [1_000, 1_000, 1_000, 1_000_000];
+        times.iter().for_each(|&time| counts.operations[Operation::Read as usize].record(time));
+        counts.operations[Operation::Create as usize].record(40_000);
+        let mix = Mix::default();
+        let outcome = load(&mix, 400.0, 1).outcome(&counts);
+        assert_eq!(outcome.shortest_median_ns, 1_000.0);
+        let shown = outcome.operations.iter().map(|of| (&of.operation[..], of.count, of.mean_ms, of.longest_ms));
+        assert_eq!(shown.collect::<Vec<_>>(), [("read", 4, 0.25075, 1.0), ("create", 1, 0.04, 0.04)]);
+        assert_eq!(load(&mix, 400.0, 1).outcome(&Counts::default()).shortest_median_ns, f64::INFINITY);
     }
 
     #[test]

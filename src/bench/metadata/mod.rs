@@ -39,7 +39,7 @@ pub(crate) use files::LARGEST_BYTES;
 pub(crate) use layout::{StoreLayout, Stores, Subject, prepare};
 pub(crate) use mix::Mix;
 use on_files::Filled;
-use parts::Bench;
+use parts::{Bench, Results};
 pub(crate) use series::SUSTAINED_FRACTION;
 use target::Fresh;
 
@@ -191,12 +191,9 @@ pub(crate) fn metadata(
     if complete && request.has(Part::Load) {
         complete = bench.loads(&mut candidates)?;
     }
-    let (details, series, notes) = bench.end();
+    let Results { details, series, notes, shortest_median_ns } = bench.end();
     notes.into_iter().for_each(|note| run.note(note));
     note_programs(request, &mut run, &mut candidates);
-    let shortest_ns =
-        details.load_points.iter().flat_map(|point| &point.operations).map(|operation| operation.mean_ms * 1e6);
-    let shortest_median_ns = shortest_ns.fold(f64::INFINITY, f64::min);
     let places: Vec<Prepared> = candidates.into_iter().map(|candidate| candidate.subject.place).collect();
     Ok(run.end(places, Measured { series, details: Details::Metadata(details), shortest_median_ns, complete }))
 }

@@ -34,6 +34,16 @@ pub(super) struct Bench<'b> {
     details: MetadataDetails,
     collected: Collected,
     notes: Vec<String>,
+    shortest_median_ns: f64,
+}
+
+/// The results of all parts.
+pub(super) struct Results {
+    pub details: MetadataDetails,
+    pub series: Vec<Series>,
+    pub notes: Vec<String>,
+    /// The shortest median time of an operation of a load; infinite if there are none.
+    pub shortest_median_ns: f64,
 }
 
 impl<'b> Bench<'b> {
@@ -44,12 +54,14 @@ impl<'b> Bench<'b> {
         progress: &'b Progress,
         details: MetadataDetails,
     ) -> Bench<'b> {
-        Bench { request, set, scratch, progress, details, collected: Collected::default(), notes: Vec::new() }
+        let (collected, notes, shortest_median_ns) = (Collected::default(), Vec::new(), f64::INFINITY);
+        Bench { request, set, scratch, progress, details, collected, notes, shortest_median_ns }
     }
 
     /// Returns the results.
-    pub(super) fn end(self) -> (MetadataDetails, Vec<Series>, Vec<String>) {
-        (self.details, self.collected.end(), self.notes)
+    pub(super) fn end(self) -> Results {
+        let Bench { details, collected, notes, shortest_median_ns, .. } = self;
+        Results { details, series: collected.end(), notes, shortest_median_ns }
     }
 
     /// One round of a candidate in all parts that begin cold and change nothing; returns whether it finished.
@@ -302,7 +314,10 @@ impl<'b> Bench<'b> {
         target.sync()?;
         drop(target);
         candidate.subject.place.sync()?;
-        Ok(outcome.map(|outcome| point(at, round, rate, caches, outcome)))
+        Ok(outcome.map(|outcome| {
+            self.shortest_median_ns = self.shortest_median_ns.min(outcome.shortest_median_ns);
+            point(at, round, rate, caches, outcome)
+        }))
     }
 
     /// Frees the space that earlier loads left in a store, which overwrites nothing in place; returns whether it
