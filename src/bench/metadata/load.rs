@@ -209,6 +209,9 @@ impl Load<'_> {
             perform(operation, aim, &mut memory)?;
             let took = nanoseconds_since(begun);
             let ended = started.elapsed();
+            if operation == Operation::Create {
+                fresh.created(aim.fresh);
+            }
             if (self.warm_up..self.end()).contains(&ended) {
                 counts.ended += 1;
             }
@@ -329,6 +332,22 @@ mod tests {
         assert_eq!(outcome.due, 2900);
         assert!(outcome.unfinished > 0 && done > 0 && done + outcome.unfinished <= 3000, "{done}: {outcome:?}");
         assert!(outcome.achieved_per_second <= done as f64 / 2.9, "{outcome:?}");
+    }
+
+    #[test]
+    fn a_file_that_a_load_has_created_is_removed_next() {
+        let (mix, fresh) = ("remove=1".parse::<Mix>().unwrap(), Fresh::new());
+        while fresh.choose(Operation::Remove).0 == Operation::Remove {}
+        let done = Mutex::new(Vec::new());
+        let perform = |operation: Operation, aim: Aim, _: &mut Memory| {
+            done.lock().unwrap().push((operation, aim.fresh));
+            Ok(())
+        };
+        load(&mix, 100.0, 1).run(&perform, &fresh, &Progress::default()).unwrap();
+        for pair in done.into_inner().unwrap().chunks(2) {
+            assert_eq!(pair[0].0, Operation::Create);
+            assert!(pair.get(1).is_none_or(|&next| next == (Operation::Remove, pair[0].1)), "{pair:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The targets: the same files below a directory or in a store, and the same operations on them.
 
+use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::files::{FileSet, SPARE_FILES};
 use super::mix::Operation;
 use crate::error::Result;
+use crate::locks::lock;
 use crate::store::Buffer;
 
 /// Entries that one READDIR or READDIRPLUS returns.
@@ -54,34 +57,36 @@ pub(super) trait Target: Sync {
     fn sync(&self) -> Result<()>;
 }
 
-/// The files that were created and removed during the measurement. Numbers of created files increase; the oldest is
-/// removed.
+/// The files that are created and removed during the measurement. Numbers of created files increase; of those that
+/// exist, the one that was finished first is removed.
 #[derive(Debug)]
 pub(super) struct Fresh {
-    made: AtomicU64,
-    removed: AtomicU64,
+    next: AtomicU64,
+    existing: Mutex<VecDeque<u64>>,
 }
 
 impl Fresh {
     pub(super) fn new() -> Fresh {
-        Fresh { made: AtomicU64::new(SPARE_FILES), removed: AtomicU64::new(0) }
+        Fresh { next: AtomicU64::new(SPARE_FILES), existing: Mutex::new((0..SPARE_FILES).collect()) }
     }
 
-    /// The operation to perform where `operation` was drawn, with the number of its file: a file that may not exist yet
-    /// is never removed.
+    /// The operation to perform where `operation` was drawn, with the number of its file. A file that does not exist
+    /// yet, however long its creation takes, is never removed; where none exists, one is created instead.
     pub(super) fn choose(&self, operation: Operation) -> (Operation, u64) {
-        const BEING_MADE: u64 = 256;
-        if operation == Operation::Remove {
-            let oldest = self.removed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |removed| {
-                (removed + BEING_MADE < self.made.load(Ordering::Relaxed)).then_some(removed + 1)
-            });
-            return match oldest {
-                Ok(oldest) => (Operation::Remove, oldest),
-                Err(_) => (Operation::Create, self.made.fetch_add(1, Ordering::Relaxed)),
-            };
+        let create = || (Operation::Create, self.next.fetch_add(1, Ordering::Relaxed));
+        match operation {
+            Operation::Create => create(),
+            Operation::Remove => match lock(&self.existing).pop_front() {
+                Some(number) => (Operation::Remove, number),
+                None => create(),
+            },
+            _ => (operation, 0),
         }
-        let fresh = if operation == Operation::Create { self.made.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        (operation, fresh)
+    }
+
+    /// A file that was to be created exists.
+    pub(super) fn created(&self, number: u64) {
+        lock(&self.existing).push_back(number);
     }
 }
 
@@ -108,15 +113,20 @@ mod tests {
     use crate::distribution::Distribution;
 
     #[test]
-    fn what_is_removed_was_made() {
+    fn what_is_removed_exists_however_many_are_being_made() {
         let fresh = Fresh::new();
-        assert_eq!(fresh.choose(Operation::Remove), (Operation::Remove, 0));
-        assert_eq!(fresh.choose(Operation::Create), (Operation::Create, SPARE_FILES));
         assert_eq!(fresh.choose(Operation::Read), (Operation::Read, 0));
-        let removed =
-            (0..SPARE_FILES).filter(|_| fresh.choose(Operation::Remove).0 == Operation::Remove).count() as u64;
-        // When few are left, files are created instead of removed.
-        assert!(removed < SPARE_FILES && removed > SPARE_FILES / 2);
+        for number in 0..5000 {
+            assert_eq!(fresh.choose(Operation::Create), (Operation::Create, SPARE_FILES + number));
+        }
+        for number in 0..SPARE_FILES {
+            assert_eq!(fresh.choose(Operation::Remove), (Operation::Remove, number));
+        }
+        // When none is left, files are created instead of removed.
+        assert_eq!(fresh.choose(Operation::Remove), (Operation::Create, SPARE_FILES + 5000));
+        fresh.created(SPARE_FILES + 7);
+        assert_eq!(fresh.choose(Operation::Remove), (Operation::Remove, SPARE_FILES + 7));
+        assert_eq!(fresh.choose(Operation::Remove), (Operation::Create, SPARE_FILES + 5001));
     }
 
     #[test]
