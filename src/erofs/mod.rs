@@ -5,6 +5,7 @@
 //! image and each file of the store at mounting, and keeps them open: whatever a writer appends, compacts or removes
 //! meanwhile, the mount shows the same state, because space is freed by removing whole files only. A pin by name keeps
 //! them in the store as well, so that `status` and other readers of this state see what the mount holds.
+//! [`image_file`] has what a mount that was killed, or that ended by itself, leaves in a store.
 //!
 //! The kernel verifies no checksum of the store and uses neither mirrors nor parity: `granulo store check --deep` does.
 //! Bytes behind the end of a file, up to the end of its block of 512 bytes, are those of the store: a program that maps
@@ -12,6 +13,7 @@
 
 mod build;
 mod image;
+mod image_file;
 #[cfg(test)]
 mod tests;
 
@@ -28,23 +30,31 @@ use rustix::mount::{
 };
 
 pub(crate) use build::Imaged;
+pub(crate) use image_file::{clear_left_overs, home_and_name};
 
+use self::image_file::ImageFile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::AtomicFile;
 use crate::progress::Progress;
 use crate::store::PinnedSnapshot;
 
 const OPERATION: &str = "mount";
 /// The file system type.
 pub(crate) const KIND: &str = "erofs";
-const PREFIX: &str = "mount-";
-const SUFFIX: &str = ".erofs";
 /// Longest value of an option in fsconfig(2), without the NUL at its end.
 const MOST_OPTION_BYTES: usize = 255;
 /// Bytes that are announced to the kernel at a time.
 const PREFETCH_BYTES: u64 = 32 << 20;
 
-/// Makes the image of a snapshot beside the index of its store, and mounts it at a directory.
+/// A mount.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    /// Its name, which is that of the pin.
+    pub(crate) name: String,
+    /// What its image has.
+    pub(crate) imaged: Imaged,
+}
+
+/// Makes the image of a snapshot in the home of its store, and mounts it at a directory.
 ///
 /// The image has no name any more when this returns: it goes with the mount.
 ///
@@ -54,41 +64,16 @@ const PREFETCH_BYTES: u64 = 32 << 20;
 pub(crate) fn mount(
     snapshot: &PinnedSnapshot,
     home: &Path,
-    name: &str,
     directory: &Path,
     attributes: MountAttrFlags,
     progress: &Progress,
-) -> Result<Imaged> {
+) -> Result<Mounted> {
     let place = fs::canonicalize(directory).map_err(|error| Error::io(OPERATION, directory, error))?;
     let home = fs::canonicalize(home).map_err(|error| Error::io(OPERATION, home, error))?;
-    let path = home.join(format!("{name}{SUFFIX}"));
-    let image = AtomicFile::create(&path)?;
-    let file = image.file().map_err(|error| Error::io("write", &path, error))?;
-    let imaged = build::build(snapshot, &home, file, progress)?;
-    image.publish()?;
-    let mounted = mount_image(&path, &imaged.files, &place, attributes);
-    // The kernel has it open.
-    let removed = fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error));
-    mounted.and(removed)?;
-    Ok(imaged)
-}
-
-/// A new name for a mount: that of its image, and of the pin that keeps what it shows.
-///
-/// # Errors
-/// Errors of the random number generator of the system.
-pub(crate) fn new_name() -> Result<String> {
-    let mut bytes = [0; 8];
-    let path = Path::new("/dev/urandom");
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| Error::io("read", path, error))?;
-    Ok(format!("{PREFIX}{:016x}", u64::from_ne_bytes(bytes)))
-}
-
-/// The home and the name of the mount whose image was at this path.
-pub(crate) fn home_and_name(source: &Path) -> Option<(&Path, &str)> {
-    let name = source.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
-    name.starts_with(PREFIX).then_some((source.parent()?, name))
+    let image = ImageFile::create(&home)?;
+    let imaged = build::build(snapshot, &home, image.file()?, progress)?;
+    mount_image(&image.path, &imaged.files, &place, attributes)?;
+    Ok(Mounted { name: image.name.clone(), imaged })
 }
 
 fn mount_image(image: &Path, files: &[PathBuf], directory: &Path, attributes: MountAttrFlags) -> Result<()> {

@@ -20,19 +20,19 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// A mount that ends with the test.
-struct Mounted(tempfile::TempDir);
+struct Unmounting(tempfile::TempDir);
 
-impl Drop for Mounted {
+impl Drop for Unmounting {
     fn drop(&mut self) {
         let _ = unmount(self.0.path(), UnmountFlags::DETACH);
     }
 }
 
-fn mounted(store: &Store, home: &Path) -> Option<(Mounted, Imaged)> {
+fn mounted(store: &Store, home: &Path) -> Option<(Unmounting, Imaged)> {
     let place = tempfile::tempdir().unwrap();
     let snapshot = store.snapshot().unwrap();
-    match mount(&snapshot, home, &new_name().unwrap(), place.path(), MountAttrFlags::empty(), &Progress::default()) {
-        Ok(imaged) => Some((Mounted(place), imaged)),
+    match mount(&snapshot, home, place.path(), MountAttrFlags::empty(), &Progress::default()) {
+        Ok(mounted) => Some((Unmounting(place), mounted.imaged)),
         Err(error) if rustix::process::geteuid().is_root() && !error.to_string().contains("the kernel") => {
             panic!("{error}")
         }
@@ -207,7 +207,7 @@ fn a_store_without_alignment_is_refused_with_the_way_out() {
     let snapshot = store.snapshot().unwrap();
     let at = tempfile::tempdir().unwrap();
     let home = place.path().join("home");
-    let error = mount(&snapshot, &home, "mount-0", at.path(), MountAttrFlags::empty(), &Progress::default());
+    let error = mount(&snapshot, &home, at.path(), MountAttrFlags::empty(), &Progress::default());
     if let Err(error) = error {
         assert_eq!(error.kind(), ErrorKind::Usage);
     }

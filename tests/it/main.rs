@@ -37,6 +37,8 @@ mod model;
 #[cfg(feature = "fuse")]
 mod mount;
 #[cfg(feature = "fuse")]
+mod mount_kernel;
+#[cfg(feature = "fuse")]
 mod mount_kill;
 #[cfg(feature = "fuse")]
 mod mount_random;

@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use rustix::mount::{MountAttrFlags, MountFlags};
 
-use super::MountArguments;
 use super::options::Options;
+use super::{MountArguments, clear_left_overs};
 use crate::cli::progress::during;
 use crate::cli::store::devices::{checked, say_what_is_wrong};
 use crate::cli::{Ended, output, signals, usage_error};
-use crate::erofs::{self, Imaged};
+use crate::erofs::{self, Imaged, Mounted};
 use crate::error::{Error, ErrorKind, Result};
+use crate::fuse::unmount_at;
 use crate::progress::{Progress, Snapshot};
 use crate::store::{CheckOptions, OpenOptions, PinnedSnapshot, Store};
 use crate::units::{escape, escape_path, format_count, format_counted, format_duration, format_size};
@@ -26,31 +27,20 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
     let attributes = attributes_of(options.flags);
     let (store, is_writer) = open(&arguments.store, options)?;
     say_what_is_wrong(&store);
+    clear_left_overs(&store, &arguments.store, is_writer)?;
     let progress = signals::progress()?;
     if arguments.verify {
         verify(&store, &arguments.store, &progress)?;
     }
-    let name = erofs::new_name()?;
-    if is_writer {
-        store.pin(&name)?;
-    }
     let begun = Instant::now();
-    let mounted = state(&store, &arguments.store, options).and_then(|snapshot| {
+    let snapshot = state(&store, &arguments.store, options)?;
+    let imaged = pinned(&store, is_writer, &arguments.target, || {
         during(false, &progress, made, || {
-            erofs::mount(&snapshot, &arguments.store, &name, &arguments.target, attributes, &progress)
+            erofs::mount(&snapshot, &arguments.store, &arguments.target, attributes, &progress)
         })
-    });
-    let imaged = match mounted {
-        Ok(imaged) => imaged,
-        Err(error) => {
-            if is_writer {
-                store.unpin(&name)?;
-            }
-            return Err(error);
-        }
-    };
+    })?;
     let took = begun.elapsed().as_secs_f64();
-    drop(store);
+    drop((snapshot, store));
     output::note(&format!(
         "mounted at {}: {}; made in {}",
         escape_path(&arguments.target),
@@ -65,6 +55,17 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
         output::note(&format!("read {} ahead", format_size(read.into())));
     }
     Ok(if imaged.left_out + imaged.xattrs_left_out == 0 { Ended::Well } else { say_left_out(&imaged) })
+}
+
+/// Mounts, and pins what is mounted if the store is open for writing. The state is kept by this process until then: one
+/// that is killed leaves no pin.
+fn pinned(store: &Store, is_writer: bool, target: &Path, mount: impl FnOnce() -> Result<Mounted>) -> Result<Imaged> {
+    let Mounted { name, imaged } = mount()?;
+    if is_writer && let Err(error) = store.pin(&name) {
+        unmount_at(target)?;
+        return Err(error);
+    }
+    Ok(imaged)
 }
 
 /// The state to mount.
@@ -156,4 +157,26 @@ fn say_left_out(imaged: &Imaged) -> Ended {
         }
     }
     Ended::Amiss
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::store::Plan;
+
+    use super::*;
+
+    #[test]
+    fn a_pin_is_made_when_the_mount_is_there() {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::create(&place.path().join("home"), &Plan::default()).unwrap();
+        let pins = || store.pins().unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let mount = || {
+            // What is killed here leaves none.
+            assert_eq!(pins(), [""; 0]);
+            Ok(Mounted { name: "mount-0123456789abcdef".to_owned(), imaged: Imaged::default() })
+        };
+        pinned(&store, false, place.path(), mount).unwrap();
+        pinned(&store, true, place.path(), mount).unwrap();
+        assert_eq!(pins(), ["mount-0123456789abcdef"]);
+    }
 }

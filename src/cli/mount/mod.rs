@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use self::options::Options;
 use super::store::devices::{checked, say_what_is_wrong};
 use super::{Ended, output, signals, usage_error};
+use crate::erofs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fuse::{MountOptions, MountRequest, mount};
 use crate::store::{OpenOptions, Store};
@@ -133,6 +134,7 @@ impl MountArguments {
         let log = options.log.as_deref().map(open_log).transpose()?;
         let store = open_store(&source, &options)?;
         say_what_is_wrong(&store);
+        clear_left_overs(&store, &source, !options.is_read_only())?;
         let stop = signals::watch()?;
         let request = MountRequest {
             store,
@@ -169,6 +171,18 @@ fn check_target(target: &Path) -> Result<()> {
         }
         Err(error) => Err(Error::io("mount at", target, error)),
     }
+}
+
+/// Clears away what mounts by the kernel left that were killed, or that ended without granulo.
+fn clear_left_overs(store: &Store, home: &Path, is_writer: bool) -> Result<()> {
+    let cleared = erofs::clear_left_overs(store, home, is_writer)?;
+    for path in &cleared.images {
+        output::note(&format!("removed {}, which a mount left that was killed", escape_path(path)));
+    }
+    for name in &cleared.pins {
+        output::note(&format!("released the pin {name}: what it kept is mounted no more"));
+    }
+    Ok(())
 }
 
 fn open_log(path: &Path) -> Result<File> {
