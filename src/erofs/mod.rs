@@ -120,11 +120,15 @@ fn words_of(context: &OwnedFd) -> Option<String> {
     let mut file = File::from(context.try_clone().ok()?);
     let mut buffer = [0; 1024];
     while let Ok(read @ 1..) = file.read(&mut buffer) {
-        last = Some(
-            String::from_utf8_lossy(buffer.get(..read)?).trim_start_matches(['e', 'w', 'i', ' ']).trim().to_owned(),
-        );
+        last = Some(without_level(&String::from_utf8_lossy(buffer.get(..read)?)).to_owned());
     }
     last
+}
+
+/// A message without its level: `e erofs: …` is an error, `w` a warning, `i` information.
+fn without_level(message: &str) -> &str {
+    let message = message.trim();
+    ["e ", "w ", "i "].iter().find_map(|level| message.strip_prefix(level)).unwrap_or(message)
 }
 
 /// Announces to the kernel that all contents will be read, file by file in the order of the disk; returns the bytes.

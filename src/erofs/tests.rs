@@ -161,6 +161,13 @@ fn the_kernel_shows_what_was_imported() {
 }
 
 #[test]
+fn messages_of_the_kernel_lose_their_level_only() {
+    assert_eq!(without_level("e erofs: failed to open extra device\n"), "erofs: failed to open extra device");
+    assert_eq!(without_level("w will be ignored"), "will be ignored");
+    assert_eq!(without_level("invalid"), "invalid");
+}
+
+#[test]
 fn stripes_on_several_devices_are_read_where_they_lie() {
     let (source, place, store) = plan(|place, plan| {
         plan.fast = ["f0", "f1"].map(|name| place.join(name)).to_vec();
