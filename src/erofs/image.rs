@@ -386,13 +386,13 @@ fn chunk_bits(size_bytes: u64, pieces: &[Piece]) -> u32 {
     })
 }
 
-/// The prefixes of names of extended attributes that the format has, with their numbers. Longer ones come first.
-const PREFIXES: [(&[u8], u8); 6] = [
+/// The prefixes and whole names of extended attributes that Linux shows, with their numbers. The format has one for
+/// `lustre.` too, which Linux skips.
+const PREFIXES: [(&[u8], u8); 5] = [
     (b"system.posix_acl_access", 2),
     (b"system.posix_acl_default", 3),
     (b"user.", 1),
     (b"trusted.", 4),
-    (b"lustre.", 5),
     (b"security.", 6),
 ];
 const XATTR_HEADER_BYTES: usize = 12;
@@ -418,7 +418,11 @@ pub(super) fn encode_xattrs(xattrs: &[(Vec<u8>, Vec<u8>)]) -> (Vec<u8>, usize) {
 
 /// Appends an extended attribute; `None`, with `bytes` as they were, if the format has none of that name or length.
 fn append_xattr(name: &[u8], value: &[u8], bytes: &mut Vec<u8>) -> Option<()> {
-    let (rest, number) = PREFIXES.iter().find_map(|(prefix, number)| Some((name.strip_prefix(*prefix)?, *number)))?;
+    let (rest, number) = PREFIXES.iter().find_map(|(prefix, number)| {
+        let rest = name.strip_prefix(*prefix)?;
+        // A prefix alone is no name, and a whole name no prefix.
+        (rest.is_empty() != prefix.ends_with(b".")).then_some((rest, *number))
+    })?;
     let (name_bytes, value_bytes) = (u8::try_from(rest.len()).ok()?, u16::try_from(value.len()).ok()?);
     bytes.extend_from_slice(&[name_bytes, number]);
     bytes.extend_from_slice(&value_bytes.to_le_bytes());
@@ -460,6 +464,9 @@ mod tests {
         assert_eq!(bytes[12..17], [1, 1, 5, 0, b'a']);
         assert_eq!(bytes[24..28], [0, 2, 5, 0]);
         assert_eq!(xattr_count(bytes.len()).unwrap(), 7);
+        // What Linux would not show, although the format could have it.
+        let hidden = ["lustre.foo", "user.", "system.posix_acl_accessible"].map(of);
+        assert_eq!(encode_xattrs(&hidden), (Vec::new(), 3));
         assert_eq!(encode_xattrs(&[]).0.len(), 0);
         assert_eq!(xattr_count(0).unwrap(), 0);
     }
