@@ -25,7 +25,8 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
         ));
     }
     let attributes = attributes_of(options.flags);
-    let (store, is_writer) = open(&arguments.store, options)?;
+    let (store, unpinned) = open(&arguments.store, options)?;
+    let is_writer = unpinned.is_none();
     say_what_is_wrong(&store);
     clear_left_overs(&store, &arguments.store, is_writer)?;
     let progress = signals::progress()?;
@@ -47,8 +48,9 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
         words(&imaged),
         format_duration(took)
     ));
-    if !is_writer {
-        output::note("another process writes to the store: what it frees meanwhile takes room until this is unmounted");
+    if let Some(why) = &unpinned {
+        let say = if why.kind() == ErrorKind::Busy { output::note } else { output::warn };
+        say(&unpinned_words(why));
     }
     if arguments.prefetch {
         let read = during(false, &progress, prefetched, || erofs::prefetch(&imaged.files, &progress))?;
@@ -78,14 +80,24 @@ fn state(store: &Store, home: &Path, options: &Options) -> Result<PinnedSnapshot
     })
 }
 
-/// Opens the store for writing, to pin what is mounted, or for reading if that is not possible; returns which.
-fn open(home: &Path, options: &Options) -> Result<(Store, bool)> {
+/// Opens the store for writing, to pin what is mounted, or for reading if that is not possible; returns why not.
+fn open(home: &Path, options: &Options) -> Result<(Store, Option<Error>)> {
     let open =
         OpenOptions { devices: options.devices.clone(), degraded: options.is_degraded, ..OpenOptions::default() };
     let open = checked(home, open)?;
     match Store::open_with(home, &open) {
-        Ok(store) => Ok((store, true)),
-        Err(_) => Ok((Store::open_read_only_with(home, &open)?, false)),
+        Ok(store) => Ok((store, None)),
+        Err(error) => Ok((Store::open_read_only_with(home, &open)?, Some(error))),
+    }
+}
+
+/// That what is mounted is not pinned: as usual beside a writer, and otherwise with what is wrong.
+fn unpinned_words(why: &Error) -> String {
+    match why.kind() {
+        ErrorKind::Busy => {
+            "another process writes to the store: what it frees meanwhile takes room until this is unmounted".to_owned()
+        }
+        _ => format!("what is mounted is not pinned in the store: {why}"),
     }
 }
 
@@ -161,9 +173,26 @@ fn say_left_out(imaged: &Imaged) -> Ended {
 
 #[cfg(test)]
 mod tests {
-    use crate::store::Plan;
+    use crate::store::{Attributes, Key, Plan, Time};
 
     use super::*;
+
+    #[test]
+    fn why_nothing_is_pinned_is_said_as_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let [home, fast, slow] = ["home", "fast", "slow"].map(|name| place.path().join(name));
+        let plan = Plan { fast: vec![fast.clone()], slow: vec![slow], ..Plan::default() };
+        let store = Store::create(&home, &plan).unwrap();
+        store.put(&Key::parse("file").unwrap(), &Attributes::of_file(Time::default()), b"content").unwrap();
+        let words = || open(&home, &Options::default()).unwrap().1.map(|why| unpinned_words(&why));
+        assert!(words().unwrap().starts_with("another process writes"));
+        drop(store);
+        assert_eq!(words(), None);
+        // It can be read, but nobody knows whether it is the newest state.
+        std::fs::write(fast.join("superblock"), "").unwrap();
+        let words = words().unwrap();
+        assert!(words.starts_with("what is mounted is not pinned in the store: cannot"), "{words}");
+    }
 
     #[test]
     fn a_pin_is_made_when_the_mount_is_there() {
