@@ -137,6 +137,26 @@ def test_a_url_names_store_and_key(home):
         fsspec.filesystem("granulo")
 
 
+def test_a_key_may_have_what_ends_the_path_of_the_store_in_a_url(tmp_path):
+    path = os.fspath(tmp_path / "s")
+    fs = fsspec.filesystem("granulo", store=path, mode="x", skip_instance_cache=True)
+    fs.pipe({"Wham!/song.mp3": b"theirs", "song.mp3": b"ours"})
+    assert fs.find("") == ["Wham!/song.mp3", "song.mp3"] and fs.ls("Wham!", detail=False) == ["Wham!/song.mp3"]
+    assert fs.cat("*", recursive=True) == {"Wham!/song.mp3": b"theirs", "song.mp3": b"ours"}
+    with fs.open("Wham!/song.mp3") as file:
+        assert file.read() == b"theirs"
+    fs.get("", os.fspath(tmp_path / "out"), recursive=True)
+    assert (tmp_path / "out" / "Wham!" / "song.mp3").read_bytes() == b"theirs"
+    fs.cp("song.mp3", "Wham!/other.mp3")
+    fs.rm("Wham!/song.mp3")
+    assert fs.find("") == ["Wham!/other.mp3", "song.mp3"]
+    url = f"granulo://{path}!/Wham!/other.mp3"
+    assert fs.unstrip_protocol("Wham!/other.mp3") == url and fsspec.url_to_fs(url)[1] == "Wham!/other.mp3"
+    with fsspec.open(url) as file, fsspec.open("Wham!/other.mp3", protocol="granulo", store=path) as same:
+        assert file.read() == same.read() == b"ours"
+    fs.store.close()
+
+
 def test_pyarrow_reads_and_writes_data_sets_through_it(tmp_path):
     fs = fsspec.filesystem("granulo", store=os.fspath(tmp_path / "s"), mode="x", skip_instance_cache=True)
     through = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(fs))

@@ -1,8 +1,8 @@
 """The store as an fsspec file system, ``granulo://``: for pandas, pyarrow, zarr, Dask and all that use fsspec.
 
 A path is a key, and the store is an option: ``fsspec.filesystem("granulo", store="/data/pictures")``. In one URL both
-are separated by ``!/``: ``granulo:///data/pictures!/cats/1.jpg``. ``mode`` is that of :class:`granulo.Store` (default
-``"r"``).
+are separated by the first ``!/``: ``granulo:///data/pictures!/cats/1.jpg``. ``mode`` is that of :class:`granulo.Store`
+(default ``"r"``).
 
 A file is written when it is closed, whole; until then it is in memory. Directories are those of the store.
 """
@@ -21,8 +21,18 @@ from . import _granulo
 from .errors import DirectoryError, ExistsError, NotFoundError, StoreError
 from .store import DEFAULT_THREADS, Store
 
+#: How a URL begins.
+SCHEME = "granulo://"
 #: Between the path of the store and the key, in a URL.
 SEPARATOR = "!/"
+
+
+def _parts_of(path: str) -> tuple[str | None, str]:
+    """The path of the store, if a URL names one, and the key. What is no URL is a key, whatever is in it."""
+    if not path.startswith(SCHEME):
+        return None, path
+    store, separator, key = path.removeprefix(SCHEME).partition(SEPARATOR)
+    return (store, key) if separator else (None, store)
 
 
 class GranuloFileSystem(AbstractFileSystem):
@@ -34,7 +44,7 @@ class GranuloFileSystem(AbstractFileSystem):
     def __init__(self, store: Any = None, mode: str = "r", threads: int = DEFAULT_THREADS, **options: Any) -> None:
         super().__init__(**options)
         if store is None:
-            raise ValueError(f"name the store: store='/path', or granulo:///path{SEPARATOR}key")
+            raise ValueError(f"name the store: store='/path', or {SCHEME}/path{SEPARATOR}key")
         self.store = store if isinstance(store, Store) else Store(os.fspath(store), mode)
         self.threads = threads
 
@@ -42,20 +52,15 @@ class GranuloFileSystem(AbstractFileSystem):
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
-        path = os.fspath(path)
-        if path.startswith("granulo://"):
-            path = path[len("granulo://") :]
-        if SEPARATOR in path:
-            path = path.split(SEPARATOR, 1)[1]
-        return path.strip("/")
+        return _parts_of(os.fspath(path))[1].strip("/")
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
-        path = path.removeprefix("granulo://")
-        return {"store": path.split(SEPARATOR, 1)[0]} if SEPARATOR in path else {}
+        store, _ = _parts_of(path)
+        return {} if store is None else {"store": store}
 
     def unstrip_protocol(self, name: str) -> str:
-        return f"granulo://{os.path.abspath(self.store.path)}{SEPARATOR}{self._strip_protocol(name)}"
+        return f"{SCHEME}{os.path.abspath(self.store.path)}{SEPARATOR}{self._strip_protocol(name)}"
 
     def _about(self, key: str, stat: _granulo.Stat) -> dict[str, Any]:
         kind = stat.kind if stat.kind in ("file", "directory") else "link" if stat.kind == "symlink" else "other"
