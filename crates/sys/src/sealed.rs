@@ -4,6 +4,10 @@
 //! **Invariant**: the file has the seals against writing, growing and shrinking, so its bytes are the same for as long
 //! as it exists, in whichever process. That is what makes a shared slice of it sound. It has no name: it is gone when
 //! the last process that holds it has closed it, whichever way that ends.
+//!
+//! The mapping is private: its pages are those of the file, as nobody writes to them, so it costs no memory of its own.
+//! A shared one is refused by Linux before 6.7 (`EPERM`) for a file that is sealed against writing and open for it,
+//! whatever the mapping permits.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -64,8 +68,9 @@ impl SealedMemory {
         if length > 0 {
             // SAFETY: a new mapping at an address that the kernel chooses touches no other memory. The file is sealed
             // against changes of its bytes and its length, so that no access faults and no byte changes.
-            let mapped =
-                unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &file, 0)? };
+            let mapped = unsafe {
+                rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::PRIVATE, &file, 0)?
+            };
             start = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::InvalidData)?;
         }
         Ok(SealedMemory { file: file.into(), start, length })
@@ -114,6 +119,21 @@ mod tests {
         let again = SealedMemory::open(memory.as_fd().try_clone_to_owned().unwrap()).unwrap();
         drop(memory);
         assert_eq!(&again[..], b"granulo");
+    }
+
+    /// What a mapping permits, as in `/proc/self/maps`.
+    fn permissions(of: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.starts_with(&format!("{of:x}-"))).unwrap();
+        line.split(' ').nth(1).unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_mapping_is_one_that_every_kernel_makes() {
+        let mut file = memory_file("test").unwrap();
+        file.write_all(b"granulo").unwrap();
+        let memory = SealedMemory::seal(file).unwrap();
+        assert_eq!(permissions(memory.as_ptr() as usize), "r--p", "before 6.7, Linux refuses a shared one");
     }
 
     #[test]
