@@ -5,9 +5,12 @@
 //! as names are in the order of keys. The file is gone when the last process that holds it has closed it.
 
 use std::fs::File;
+use std::hash::Hasher;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+
+use twox_hash::XxHash3_64;
 
 use crate::rows::{BLOCK, Rows};
 
@@ -26,6 +29,17 @@ pub(crate) struct NamesWriter {
     encoded: Vec<u8>,
     count: usize,
     offset: u64,
+    /// Of all names, each with a slash behind it: however they are stored.
+    digest: XxHash3_64,
+}
+
+/// What was written.
+pub(crate) struct NamesWritten {
+    pub(crate) file: File,
+    /// Length of the names in the file.
+    pub(crate) length_bytes: u64,
+    /// Checksum of the names in their order.
+    pub(crate) checksum: u64,
 }
 
 impl NamesWriter {
@@ -33,7 +47,8 @@ impl NamesWriter {
     /// Those of creating a file in the directory for temporary files.
     pub(crate) fn new() -> io::Result<NamesWriter> {
         let out = BufWriter::with_capacity(1 << 20, tempfile::tempfile()?);
-        Ok(NamesWriter { out, before: Vec::new(), encoded: Vec::new(), count: 0, offset: 0 })
+        let digest = XxHash3_64::new();
+        Ok(NamesWriter { out, before: Vec::new(), encoded: Vec::new(), count: 0, offset: 0, digest })
     }
 
     /// Where a block begins, if the next name is the first of one.
@@ -56,17 +71,19 @@ impl NamesWriter {
         self.out.write_all(&self.encoded)?;
         self.before.truncate(shared);
         self.before.extend_from_slice(&name[shared..]);
+        self.digest.write(name);
+        // No name has one.
+        self.digest.write(b"/");
         self.count += 1;
         self.offset += self.encoded.len() as u64;
         Ok(())
     }
 
-    /// The file, and the length of the names in it.
-    ///
     /// # Errors
     /// Those of writing.
-    pub(crate) fn finish(self) -> io::Result<(File, u64)> {
-        Ok((self.out.into_inner().map_err(io::IntoInnerError::into_error)?, self.offset))
+    pub(crate) fn finish(self) -> io::Result<NamesWritten> {
+        let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok(NamesWritten { file, length_bytes: self.offset, checksum: self.digest.finish() })
     }
 }
 

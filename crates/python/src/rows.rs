@@ -1,7 +1,8 @@
 //! The table of a listing: one row of 28 bytes a file, in memory that all processes share and none can change.
 //!
 //! ```text
-//! header   64 bytes: magic, number of files, length of the names, whether the rows are in the order of their places
+//! header   64 bytes: magic, number of files, length of the names, whether the rows are in the order of their places;
+//!          from 40 on the checksum of the names, and that of `places` (0 if they are absent)
 //! rows     28 bytes each, in the order of keys: place (segment << 34 | offset) 8, id 6, record bytes 5, size 7, mode 2
 //! places   4 bytes each: the rows in the order of their places; absent if that is the order of the rows
 //! names    8 bytes each: where a block of 1,024 names begins in the file of names, and where the last one ends
@@ -12,6 +13,7 @@
 //! 1,024. The bytes come from a sealed memfd: of this program, as the magic says, and unchanged since.
 
 use std::fs::File;
+use std::hash::Hasher;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 
@@ -19,11 +21,13 @@ use granulo_core::error::{Error, ErrorKind, Result};
 use granulo_store::ids::{LogOffset, SegmentNumber};
 use granulo_store::{Entry, Location, RecordPlace};
 use granulo_sys::sealed::{SealedMemory, memory_file};
+use twox_hash::XxHash3_64;
 
 /// Names in a block.
 pub(crate) const BLOCK: usize = 1024;
 const MAGIC: &[u8; 16] = b"granulo listing1";
 const HEADER: usize = 64;
+const CHECKSUMS_AT: usize = 40;
 const ROW: usize = 28;
 const OFFSET_BITS: u32 = 34;
 
@@ -118,6 +122,11 @@ impl Rows {
         self.names_bytes
     }
 
+    /// Checksums of the names in their order, and of the order of the places.
+    pub(crate) fn checksums(&self) -> (u64, u64) {
+        (number(&self.memory[CHECKSUMS_AT..], 8), number(&self.memory[CHECKSUMS_AT + 8..], 8))
+    }
+
     /// A row; `None` if there are fewer.
     pub(crate) fn get(&self, index: usize) -> Option<Row> {
         (index < self.count).then(|| Row::decode(&self.memory[HEADER + index * ROW..]))
@@ -179,16 +188,24 @@ impl RowsWriter {
         self.out.write_all(&row).map_err(no_memory)
     }
 
+    /// Writes the rows in the order of their places; returns the checksum of that order.
+    fn write_places(&mut self) -> io::Result<u64> {
+        let mut order: Vec<(u64, u32)> = self.places.drain(..).zip(0u32..).collect();
+        // Keys that lie together were mostly written together: this sort takes runs as they are.
+        order.sort();
+        let mut digest = XxHash3_64::new();
+        for (_, row) in order {
+            digest.write(&row.to_le_bytes());
+            self.out.write_all(&row.to_le_bytes())?;
+        }
+        Ok(digest.finish())
+    }
+
     /// # Errors
     /// Those of writing, sealing and mapping.
-    pub(crate) fn finish(mut self, names_bytes: u64) -> io::Result<Rows> {
+    pub(crate) fn finish(mut self, names_bytes: u64, names_checksum: u64) -> io::Result<Rows> {
         let count = self.places.len();
-        if !self.is_in_place_order {
-            let mut order: Vec<(u64, u32)> = self.places.drain(..).zip(0u32..).collect();
-            // Keys that lie together were mostly written together: this sort takes runs as they are.
-            order.sort();
-            order.iter().try_for_each(|(_, row)| self.out.write_all(&row.to_le_bytes()))?;
-        }
+        let places_checksum = if self.is_in_place_order { 0 } else { self.write_places()? };
         self.blocks.push(names_bytes);
         self.blocks.iter().try_for_each(|at| self.out.write_all(&at.to_le_bytes()))?;
         let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -197,6 +214,8 @@ impl RowsWriter {
         header[16..24].copy_from_slice(&(count as u64).to_le_bytes());
         header[24..32].copy_from_slice(&names_bytes.to_le_bytes());
         header[32] = u8::from(self.is_in_place_order);
+        header[CHECKSUMS_AT..CHECKSUMS_AT + 8].copy_from_slice(&names_checksum.to_le_bytes());
+        header[CHECKSUMS_AT + 8..CHECKSUMS_AT + 16].copy_from_slice(&places_checksum.to_le_bytes());
         file.write_all_at(&header, 0)?;
         Rows::open(SealedMemory::seal(file)?)
     }

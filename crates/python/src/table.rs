@@ -59,9 +59,9 @@ impl Table {
             }
         }
         drop(walk);
-        let (file, names_bytes) = names.finish().map_err(unwritable_names)?;
-        let rows = rows.finish(names_bytes).map_err(no_memory)?;
-        Ok(Table { rows: rows.into(), names: Names::new(file).into(), _pin: Some(OfProcess::new(pin)) })
+        let names = names.finish().map_err(unwritable_names)?;
+        let rows = rows.finish(names.length_bytes, names.checksum).map_err(no_memory)?;
+        Ok(Table { rows: rows.into(), names: Names::new(names.file).into(), _pin: Some(OfProcess::new(pin)) })
     }
 
     pub(crate) fn rows(&self) -> &Rows {
@@ -124,6 +124,11 @@ impl Table {
     /// Bytes of shared memory, and of names on disk.
     fn memory(&self) -> (usize, u64) {
         (self.rows.memory().len(), self.rows.names_bytes())
+    }
+
+    /// Checksums of the names in their order, and of the order of the places.
+    fn checksums(&self) -> (u64, u64) {
+        self.rows.checksums()
     }
 
     fn sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {

@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import pickle
 
 import granulo
 import numpy as np
@@ -216,6 +217,40 @@ def test_a_state_of_something_else_is_refused(store):
     with pytest.raises(granulo.UsageError):
         shuffled(store).load_state_dict({"epoch": 1})
     assert shuffled(store).state_dict(38)["epoch"] == 1
+
+
+@pytest.mark.parametrize("order, window", [("exact", 0), ("window", 50), ("disk", 0)])
+def test_a_state_is_refused_where_its_order_is_another_one(tmp_path, order, window):
+    path = tmp_path / "s"
+    write_files(path, KEYS[:300])
+
+    def again():
+        return shuffled(granulo.Store(path), order=order, window=window)
+
+    shuffle = again()
+    whole = flat(shuffle)
+    shuffle.set_epoch(0)
+    next(iter(shuffle))
+    state = shuffle.state_dict()
+    # As many files of the same names and contents, one of them in another place.
+    with granulo.Store(path, "r+") as store:
+        store[KEYS[0]] = content_of(KEYS[0])
+    resumed = again()
+    if order == "exact":
+        resumed.load_state_dict(state)
+        assert whole[:16] + flat(resumed) == whole
+    else:
+        with pytest.raises(granulo.UsageError, match="order on disk has changed"):
+            resumed.load_state_dict(state)
+        assert (resumed.epoch, resumed.batch) == (0, 0)
+    # As many files, one of them with another name.
+    with granulo.Store(path, "r+") as store:
+        del store[KEYS[0]]
+        store["cats/another"] = content_of(KEYS[0])
+    with pytest.raises(granulo.UsageError, match="other files"):
+        again().load_state_dict(state)
+    # A listing that was pickled is the same one.
+    assert pickle.loads(pickle.dumps(shuffle)).state_dict() == state
 
 
 def test_impossible_requests_are_refused(store, tmp_path):

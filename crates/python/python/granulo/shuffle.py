@@ -29,7 +29,7 @@ from .errors import UsageError
 from .listing import Batch, Listing
 from .store import DEFAULT_THREADS
 
-#: What a state depends on: a state of another data set or order is refused.
+#: What a state depends on, besides the files: a state of another data set or order is refused.
 _FIXED = ("seed", "order", "window", "batch_files", "files", "ranks", "drop_last")
 
 
@@ -152,6 +152,11 @@ class Shuffle:
             self._spread = None
             shutil.rmtree(directory, ignore_errors=True)
 
+    def _order_checksum(self) -> str:
+        """Of what the order is one of: the files by name and, unless it is exact, their order on disk."""
+        names, places = self.listing.table.checksums()
+        return f"{names:016x}" if self.order == "exact" else f"{names:016x}{places:016x}"
+
     def state_dict(self, batches_done: int | None = None) -> dict[str, Any]:
         """Where it is, as plain data: which batch of which epoch is next.
 
@@ -161,7 +166,10 @@ class Shuffle:
         epoch = self.epoch
         if batch >= len(self):
             epoch, batch = epoch + 1, 0
-        return {"granulo_shuffle": 1, "epoch": epoch, "batch": batch, **{name: getattr(self, name) for name in _FIXED}}
+        fixed = {name: getattr(self, name) for name in _FIXED}
+        return {
+            "granulo_shuffle": 1, "epoch": epoch, "batch": batch, "order_checksum": self._order_checksum(), **fixed,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where a state was: what follows is identical to what would have followed there."""
@@ -170,6 +178,9 @@ class Shuffle:
         for name in _FIXED:
             if state[name] != getattr(self, name):
                 raise UsageError(22, f"the state has {name}={state[name]!r}, this shuffle {getattr(self, name)!r}")
+        if state.get("order_checksum") != self._order_checksum():
+            moved = "" if self.order == "exact" else ", or their order on disk has changed, as compaction changes it"
+            raise UsageError(22, f"the state is of other files than this listing has{moved}: begin the epoch again")
         self.epoch, self.batch = state["epoch"], state["batch"]
 
 
