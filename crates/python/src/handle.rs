@@ -28,6 +28,7 @@ use crate::table::Table;
 #[pyclass(frozen, subclass, module = "granulo._granulo", name = "Store")]
 #[derive(Debug)]
 pub(crate) struct Handle {
+    /// Absolute: whoever opens the store again may be in another directory by then.
     path: PathBuf,
     /// The process that opened it for writing, if one did.
     writer: Option<u32>,
@@ -95,6 +96,7 @@ impl Handle {
         fast: Vec<PathBuf>,
         slow: Vec<PathBuf>,
     ) -> PyResult<Handle> {
+        let path = std::path::absolute(&path).map_err(|error| Error::io("find", &path, error)).or_raise(py)?;
         let mut plan = Plan { fast, slow, ..Plan::default() };
         plan.cutoff_bytes = cutoff_bytes.unwrap_or(plan.cutoff_bytes);
         let store = match mode {

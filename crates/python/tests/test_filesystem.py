@@ -137,6 +137,19 @@ def test_a_url_names_store_and_key(home):
         fsspec.filesystem("granulo")
 
 
+def test_a_file_system_is_pickled_by_the_path_that_it_opened(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(home.parent)
+    opened = [
+        fsspec.filesystem("granulo", store=home.name, threads=1, skip_instance_cache=True),
+        GranuloFileSystem(home.name, "r", skip_instance_cache=True),
+        GranuloFileSystem(granulo.Store(home.name)),
+    ]
+    monkeypatch.chdir(tmp_path)
+    for fs in opened:
+        again = pickle.loads(pickle.dumps(fs))
+        assert again.cat(KEYS[0]) == content_of(KEYS[0]) and again.threads == fs.threads
+
+
 def test_a_key_may_have_what_ends_the_path_of_the_store_in_a_url(tmp_path):
     path = os.fspath(tmp_path / "s")
     fs = fsspec.filesystem("granulo", store=path, mode="x", skip_instance_cache=True)

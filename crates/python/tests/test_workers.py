@@ -3,6 +3,7 @@
 import hashlib
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -75,6 +76,29 @@ def test_a_handle_is_opened_again_in_another_process(tmp_path, method):
             subprocess_open(tmp_path / "s")
         assert bytes(listing.read_many([listing.index("new")])[0]) == b"1"
     assert granulo.Store(tmp_path / "s")["newer"] == b"2"
+
+
+def read_own(store, results):
+    results.put(store.get("here"))
+
+
+def test_a_store_of_a_relative_path_stays_the_one_it_is(tmp_path, monkeypatch):
+    for place in ("here", "there"):
+        (tmp_path / place).mkdir()
+        write_files(tmp_path / place / "s", [place])
+    monkeypatch.chdir(tmp_path / "here")
+    with granulo.Store("s", "r+") as store:
+        monkeypatch.chdir(tmp_path / "there")
+        assert store.path == tmp_path / "here" / "s"
+        assert list(pickle.loads(pickle.dumps(store))) == ["here"]
+        # The listing of a writer, and another process, open the store again.
+        assert store.listing()[0] == "here"
+        context = multiprocessing.get_context("fork")
+        results = context.Queue()
+        process = context.Process(target=read_own, args=(store, results))
+        process.start()
+        assert results.get(timeout=60) == content_of("here")
+        process.join()
 
 
 def subprocess_open(path):

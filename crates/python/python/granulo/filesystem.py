@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, make_instance
 
 from . import _granulo
 from .errors import DirectoryError, ExistsError, NotFoundError, StoreError
@@ -60,7 +60,14 @@ class GranuloFileSystem(AbstractFileSystem):
         return {} if store is None else {"store": store}
 
     def unstrip_protocol(self, name: str) -> str:
-        return f"{SCHEME}{os.path.abspath(self.store.path)}{SEPARATOR}{self._strip_protocol(name)}"
+        return f"{SCHEME}{os.fspath(self.store.path)}{SEPARATOR}{self._strip_protocol(name)}"
+
+    def __reduce__(self) -> Any:
+        """By the path that was opened: one that was given may be relative to another directory."""
+        path, given, options = self.store.path, self.storage_args, self.storage_options
+        if given:
+            return make_instance, (type(self), (path, *given[1:]), options)
+        return make_instance, (type(self), (), {**options, "store": path})
 
     def _about(self, key: str, stat: _granulo.Stat) -> dict[str, Any]:
         kind = stat.kind if stat.kind in ("file", "directory") else "link" if stat.kind == "symlink" else "other"

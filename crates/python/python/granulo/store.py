@@ -54,7 +54,7 @@ class Store(_granulo.Store):
     # The constructor of the extension has the arguments; a subclass of it needs none of its own.
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (os.path.abspath(self.path),)
+        return type(self), (self.path,)
 
     def __repr__(self) -> str:
         return f"granulo.Store({os.fspath(self.path)!r}{', writable' if self.writable else ''})"
