@@ -26,6 +26,11 @@ pub(crate) struct Stat {
     allocated_bytes: Option<u64>,
 }
 
+/// Whether objects of a kind have content; that of a symbolic link is its target.
+pub(crate) fn has_content(kind: Kind) -> bool {
+    !matches!(kind, Kind::Directory | Kind::Special)
+}
+
 fn nanoseconds(time: Time) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }

@@ -5,6 +5,7 @@
 //! the path in `filename`.
 
 use granulo_core::error::{Error, ErrorKind};
+use granulo_store::{Key, Kind};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -58,6 +59,17 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
 /// A missing key, as the key that the caller used.
 pub(crate) fn missing(py: Python<'_>, key: &Bound<'_, PyAny>) -> PyErr {
     raise("NotFoundError", 2, "no such key", Some(key.clone()), py)
+}
+
+/// A key without content to be read: of an object of a kind that has none, or of none at all.
+pub(crate) fn unreadable(py: Python<'_>, key: &Bound<'_, PyAny>, wanted: &Key, found: Option<Kind>) -> PyErr {
+    let (class, errno, message) = match found {
+        // The root has a record only if it was given attributes.
+        None if !wanted.is_root() => return missing(py, key),
+        None | Some(Kind::Directory) => ("DirectoryError", 21, "it is a directory"),
+        Some(_) => ("UsageError", 22, "it is a device, fifo or socket, which has no content"),
+    };
+    raise(class, errno, message, Some(key.clone()), py)
 }
 
 /// Results of granulo as results of Python.

@@ -10,15 +10,15 @@ use std::sync::Mutex;
 
 use granulo_core::error::{Error, ErrorKind, Result};
 use granulo_core::locks::lock;
-use granulo_store::{Attributes, Durability, Key, Kind, Plan, RecordPlace, Store};
+use granulo_store::{Attributes, Buffer, Durability, Key, Kind, Plan, RecordPlace, Store};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict};
 
 use crate::batch::{Batch, attributes};
 use crate::buffers::{bytes_of_numbers, fill_buffer, indices_of};
-use crate::entries::{Stat, Walk};
-use crate::errors::{OrRaise, missing, raise};
+use crate::entries::{Stat, Walk, has_content};
+use crate::errors::{OrRaise, missing, unreadable};
 use crate::keys::{bytes_of, key_of, path_of};
 use crate::process::OfProcess;
 use crate::reading::{Slots, offsets_of, read_rows};
@@ -36,11 +36,29 @@ pub(crate) struct Handle {
     is_closed: Mutex<bool>,
 }
 
+/// What is read of a key: where its record is, and the size of the content.
+type Found = (RecordPlace, u64);
+
+/// A key that cannot be read: its number, and what it is a key of.
+type Unread = (usize, Option<Kind>);
+
+/// Looks up keys; stops at the first that has no content.
+fn look_up(store: &Store, keys: &[Key]) -> Result<std::result::Result<Vec<Found>, Unread>> {
+    let mut found = Vec::with_capacity(keys.len());
+    for (at, key) in keys.iter().enumerate() {
+        match store.entry(key)?.map(|listed| listed.entry) {
+            Some(entry) if has_content(entry.kind) => found.push(((&entry).into(), entry.size_bytes)),
+            other => return Ok(Err((at, other.map(|entry| entry.kind)))),
+        }
+    }
+    Ok(Ok(found))
+}
+
 /// The contents of keys in one buffer, with their offsets. `None` if one of them was changed meanwhile.
 fn read_keys<'py>(
     py: Python<'py>,
     store: &Store,
-    found: &[(RecordPlace, u64)],
+    found: &[Found],
     threads: usize,
 ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
     let places: Vec<RecordPlace> = found.iter().map(|(place, _)| *place).collect();
@@ -142,19 +160,11 @@ impl Handle {
     fn read<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let (py, wanted) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
-        let content = py.detach(|| match store.get(&wanted) {
-            // A directory has no content, and is an object.
-            Ok(Some(content)) if content.is_empty() => match store.entry(&wanted)? {
-                Some(listed) if listed.entry.kind == Kind::Directory => Ok(Some(Err(()))),
-                _ => Ok(Some(Ok(content))),
-            },
-            Ok(content) => Ok(content.map(Ok)),
-            Err(error) => Err(error),
-        });
-        match content.or_raise(py)? {
-            Some(Err(())) => Err(raise("DirectoryError", 21, "it is a directory", Some(key.clone()), py)),
-            Some(Ok(content)) => Ok(Some(PyBytes::new(py, &content))),
-            None => Ok(None),
+        let mut buffer = Buffer::default();
+        match py.detach(|| store.read(&wanted, &mut buffer)).or_raise(py)? {
+            Some(object) if has_content(object.entry.kind) => Ok(Some(PyBytes::new(py, object.content))),
+            None if !wanted.is_root() => Ok(None),
+            found => Err(unreadable(py, key, &wanted, found.map(|object| object.entry.kind))),
         }
     }
 
@@ -162,9 +172,16 @@ impl Handle {
         let (py, wanted) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
         let mut content = Vec::new();
-        match py.detach(|| store.read_range(&wanted, start..stop.max(start), &mut content)).or_raise(py)? {
-            Some(_) => Ok(PyBytes::new(py, &content)),
-            None => Err(missing(py, key)),
+        let read = || -> Result<Option<Kind>> {
+            match store.read_range(&wanted, start..stop.max(start), &mut content)? {
+                // Of an empty range, or of what has no content.
+                Some(0) => Ok(store.entry(&wanted)?.map(|found| found.entry.kind)),
+                read => Ok(read.map(|_| Kind::File)),
+            }
+        };
+        match py.detach(read).or_raise(py)? {
+            Some(kind) if has_content(kind) => Ok(PyBytes::new(py, &content)),
+            found => Err(unreadable(py, key, &wanted, found)),
         }
     }
 
@@ -172,7 +189,7 @@ impl Handle {
         let (py, wanted) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
         let found = py.detach(|| store.entry(&wanted)).or_raise(py)?;
-        Ok(found.is_some_and(|listed| listed.entry.kind != Kind::Directory))
+        Ok(found.is_some_and(|listed| has_content(listed.entry.kind)))
     }
 
     fn stat(&self, key: &Bound<'_, PyAny>) -> PyResult<Stat> {
@@ -209,23 +226,11 @@ impl Handle {
     ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyBytes>)> {
         let wanted: Vec<Key> = keys.iter().map(key_of).collect::<PyResult<_>>()?;
         let store = self.store(py)?;
-        let look_up = || -> Result<std::result::Result<Vec<(RecordPlace, u64)>, usize>> {
-            let mut found = Vec::with_capacity(wanted.len());
-            for (at, key) in wanted.iter().enumerate() {
-                match store.entry(key)? {
-                    Some(listed) if listed.entry.kind != Kind::Directory => {
-                        found.push(((&listed.entry).into(), listed.entry.size_bytes));
-                    }
-                    _ => return Ok(Err(at)),
-                }
-            }
-            Ok(Ok(found))
-        };
         // Others may change what was looked up; after some attempts the error of reading it is the answer.
         for _ in 0..4 {
-            let found = match py.detach(look_up).or_raise(py)? {
+            let found = match py.detach(|| look_up(&store, &wanted)).or_raise(py)? {
                 Ok(found) => found,
-                Err(at) => return Err(missing(py, &keys[at])),
+                Err((at, kind)) => return Err(unreadable(py, &keys[at], &wanted[at], kind)),
             };
             if let Some(buffer) = read_keys(py, &store, &found, threads)? {
                 let ends = found.iter().scan(0, |end, (_, size_bytes)| {

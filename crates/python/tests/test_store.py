@@ -3,12 +3,15 @@
 import errno
 import os
 import pickle
+import subprocess
+import sys
 
 import granulo
 import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import KEYS, content_of, write_files
+from granulo.filesystem import GranuloFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +93,38 @@ def test_exceptions_are_those_of_python(tmp_path, home):
     store.close()
     with pytest.raises(ValueError):
         store["cats/0000.bin"]
+
+
+def test_what_has_no_content_is_an_error_in_every_way_of_reading(tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "directory").mkdir(parents=True)
+    (tree / "file").write_bytes(b"content")
+    os.mkfifo(tree / "fifo")
+    granulo.Store(tmp_path / "s", "x").close()
+    command = [sys.executable, "-m", "granulo._command", "store", "import", str(tmp_path / "s"), str(tree)]
+    subprocess.run(command, check=True, capture_output=True)
+    store = granulo.Store(tmp_path / "s")
+    keys = {os.path.basename(key): key for key, _ in store.walk()}
+    fifo, directory, file = keys["fifo"], keys["directory"], keys["file"]
+    assert store.stat(fifo).kind == "special"
+    fs = GranuloFileSystem(store, skip_instance_cache=True)
+    for key, kind in ((fifo, granulo.UsageError), (directory, granulo.DirectoryError), ("", granulo.DirectoryError)):
+        for read in (
+            lambda key: store[key],
+            store.get,
+            lambda key: store.read_many([file, key]),
+            lambda key: store.read_range(key, 0, 8),
+            fs.open,
+        ):
+            with pytest.raises(kind) as caught:
+                read(key)
+            assert caught.value.filename == key
+        assert key not in store
+    assert file in store and store.read_range(file, 3, 3) == b"" and store.read_range(file, 7, 9) == b""
+    # What cannot be read does not end in another content.
+    with pytest.raises(granulo.UsageError):
+        fs.cat("", recursive=True)
+    assert fs.cat("", recursive=True, on_error="omit") == {file: b"content"}
 
 
 def test_read_many_is_one_buffer_that_numpy_and_arrow_take_without_a_copy(store):

@@ -18,7 +18,7 @@ from typing import Any
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, make_instance
 
 from . import _granulo
-from .errors import DirectoryError, ExistsError, NotFoundError, StoreError
+from .errors import DirectoryError, ExistsError, NotFoundError, StoreError, UsageError
 from .store import DEFAULT_THREADS, Store
 
 #: How a URL begins.
@@ -169,9 +169,10 @@ class GranuloFileSystem(AbstractFileSystem):
             return super().cat(path, recursive=recursive, on_error=on_error, **options)
         files = [one for one in paths if not self.isdir(one)]
         contents = self._read_many(files)
-        if contents is None:
-            return super().cat(path, recursive=recursive, on_error=on_error, **options)
-        return dict(zip(files, contents, strict=True))
+        if contents is not None:
+            return dict(zip(files, contents, strict=True))
+        found = {one: self._cat_or_error(one, None, None, on_error) for one in files}
+        return {one: content for one, content in found.items() if on_error != "omit" or isinstance(content, bytes)}
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **options: Any) -> None:
         key = self._strip_protocol(path)
@@ -228,8 +229,11 @@ class GranuloFileSystem(AbstractFileSystem):
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **options: Any) -> Any:
         key = self._strip_protocol(path)
-        if "r" in mode and self.info(key)["type"] == "directory":
+        kind = self.info(key)["type"] if "r" in mode else "file"
+        if kind == "directory":
             raise DirectoryError(21, "it is a directory", key)
+        if kind == "other":
+            raise UsageError(22, "it is a device, fifo or socket, which has no content", key)
         if "x" in mode and self.exists(key):
             raise ExistsError(17, "it exists", key)
         return StoreFile(self, key, mode, block_size or "default", **options)

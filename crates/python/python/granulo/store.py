@@ -68,7 +68,8 @@ class Store(_granulo.Store):
     def __getitem__(self, key: Key) -> bytes:
         """The content of a file (of a symbolic link, its target), verified. Up to 1 GiB; see ``read_range``.
 
-        Raises :class:`NotFoundError` (a ``KeyError``) if there is none, :class:`DirectoryError` for a directory.
+        Raises :class:`NotFoundError` (a ``KeyError``) if there is none, :class:`DirectoryError` for a directory,
+        :class:`UsageError` for a device, fifo or socket.
         """
         content = self.read(key)
         if content is None:
