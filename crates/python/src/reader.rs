@@ -6,8 +6,8 @@
 //! the exact order and memory for a share of the data, each run is one ascending pass that reads half of that share of
 //! the records.
 //!
-//! **Invariants**: batches come in the order's sequence; a run consists of whole batches, at least one; each half of
-//! the memory holds one run. The thread says when the order has ended: if it ends in any other way, the consumer gets
+//! **Invariants**: batches come in the order's sequence; a run consists of whole batches, as many as fit in half of the
+//! memory, at least one. The thread says when the order has ended: if it ends in any other way, the consumer gets
 //! an error, never a sequence that is too short. An error ends the sequence.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -40,6 +40,12 @@ struct Planned {
     offsets: Vec<u64>,
 }
 
+impl Planned {
+    fn length_bytes(&self) -> u64 {
+        self.offsets.last().copied().unwrap_or_default()
+    }
+}
+
 /// Batches that were read together.
 #[derive(Debug)]
 struct Run {
@@ -60,6 +66,8 @@ struct Work {
     order: Order,
     part: Part,
     next_batch: u64,
+    /// A batch that no longer fitted in the run before.
+    kept: Option<Planned>,
     run_bytes: u64,
     threads: usize,
     scratch: Option<Scratch>,
@@ -67,22 +75,34 @@ struct Work {
 }
 
 impl Work {
+    /// The next batch; `None` at the end.
+    fn plan(&mut self) -> Result<Option<Planned>> {
+        if self.kept.is_some() {
+            return Ok(self.kept.take());
+        }
+        let all = self.rows.count() as u64;
+        if self.next_batch >= self.part.batches(all) {
+            return Ok(None);
+        }
+        let positions = self.part.positions(self.next_batch, all);
+        let indices: Vec<u32> = positions.map(|position| self.order.at(position, Some(&self.rows))).collect();
+        let offsets = offsets_of(&self.rows, &indices)?;
+        self.next_batch += self.part.of_workers;
+        Ok(Some(Planned { indices, offsets }))
+    }
+
     /// The next run; `None` at the end.
     fn run(&mut self) -> Result<Option<Run>> {
-        let all = self.rows.count() as u64;
         let (mut batches, mut indices, mut length) = (Vec::new(), Vec::new(), 0);
-        while self.next_batch < self.part.batches(all) {
-            let of_batch = self.part.positions(self.next_batch, all);
-            let of_batch: Vec<u32> = of_batch.map(|position| self.order.at(position, Some(&self.rows))).collect();
-            let offsets = offsets_of(&self.rows, &of_batch)?;
-            length += offsets.last().copied().unwrap_or_default();
-            indices.extend_from_slice(&of_batch);
-            batches.push(Planned { indices: of_batch, offsets });
-            self.next_batch += self.part.of_workers;
-            // The next batch is probably as large as this one.
-            if length + length / batches.len() as u64 > self.run_bytes {
+        while let Some(batch) = self.plan()? {
+            let end = length + batch.length_bytes();
+            if end > self.run_bytes && !batches.is_empty() {
+                self.kept = Some(batch);
                 break;
             }
+            length = end;
+            indices.extend_from_slice(&batch.indices);
+            batches.push(batch);
         }
         if batches.is_empty() {
             return Ok(None);
@@ -154,12 +174,12 @@ impl Current {
     /// The next batch of the run, if there is one.
     fn hand_out<'py>(&mut self, py: Python<'py>) -> Option<HandedOut<'py>> {
         let Current::Run(run) = self else { return None };
-        let Planned { indices, offsets } = run.batches.next()?;
-        let end = run.at + offsets.last().map_or(0, |&end| end as usize);
+        let batch = run.batches.next()?;
+        let end = run.at + batch.length_bytes() as usize;
         let buffer = PyByteArray::new(py, &run.buffer[run.at..end]);
         run.at = end;
-        let indices: Vec<u8> = indices.iter().flat_map(|index| index.to_le_bytes()).collect();
-        Some((PyBytes::new(py, &indices), buffer, PyBytes::new(py, &bytes_of_numbers(&offsets))))
+        let indices: Vec<u8> = batch.indices.iter().flat_map(|index| index.to_le_bytes()).collect();
+        Some((PyBytes::new(py, &indices), buffer, PyBytes::new(py, &bytes_of_numbers(&batch.offsets))))
     }
 }
 
@@ -239,7 +259,8 @@ impl Reader {
         let thread = std::thread::Builder::new().name("granulo read".into()).spawn(move || {
             let order = Order::new(kind, files, seed, epoch);
             let spare = work_spare;
-            Work { store, rows, names, order, part, next_batch, run_bytes, threads, scratch, spare }.work(&give);
+            let kept = None;
+            Work { store, rows, names, order, part, next_batch, kept, run_bytes, threads, scratch, spare }.work(&give);
         });
         let ahead = Ahead { runs: Some(Mutex::new(runs)), thread: Some(thread.or_raise(py)?) };
         Ok(Reader { ahead: OfProcess::new(ahead), current: Mutex::new(Current::Begin), spare })

@@ -106,9 +106,13 @@ impl Places {
         let (mut at, mut buffer) = (0, Vec::new());
         while at < rows.count() {
             let (mut piece, mut length) = (Vec::new(), 0);
-            while at < rows.count() && (piece.is_empty() || length < piece_bytes) {
+            while at < rows.count() {
                 let row = rows.by_place(at);
-                length += rows.size_bytes(row as usize);
+                let end = length + rows.size_bytes(row as usize);
+                if end > piece_bytes && !piece.is_empty() {
+                    break;
+                }
+                length = end;
                 piece.push(row);
                 at += 1;
             }

@@ -15,6 +15,20 @@ def content_of(number):
     return np.random.default_rng(number).bytes(2000)
 
 
+def damage(path, content):
+    """Changes a byte of a content on the disk."""
+    hits = 0
+    for file in path.rglob("*"):
+        if file.is_file():
+            whole = bytearray(file.read_bytes())
+            at = whole.find(content)
+            if at >= 0:
+                whole[at + 1000] ^= 1
+                file.write_bytes(whole)
+                hits += 1
+    assert hits == 1
+
+
 @pytest.fixture
 def damaged(tmp_path):
     """A store of 100 files, in one of which a byte has changed on the disk."""
@@ -22,16 +36,7 @@ def damaged(tmp_path):
     with granulo.Store(path, "x") as store, store.batch() as batch:
         for number in range(FILES):
             batch[f"part/{number:05d}"] = content_of(number)
-    hits = 0
-    for file in path.rglob("*"):
-        if file.is_file():
-            content = bytearray(file.read_bytes())
-            at = content.find(content_of(57))
-            if at >= 0:
-                content[at + 1000] ^= 1
-                file.write_bytes(content)
-                hits += 1
-    assert hits == 1
+    damage(path, content_of(57))
     return granulo.Store(path)
 
 
@@ -59,6 +64,22 @@ def test_an_epoch_with_a_damaged_file_raises(damaged, order, memory_bytes):
     shuffle = granulo.Shuffle(damaged.listing(), 8, seed=2, order=order, window=window, memory_bytes=memory_bytes)
     with pytest.raises(granulo.CorruptError):
         list(shuffle)
+
+
+def test_a_batch_that_no_longer_fits_in_half_of_the_memory_is_read_by_itself(tmp_path):
+    # What is read together with a damaged file is not handed out.
+    large = np.random.default_rng(0).bytes(40_000)
+    with granulo.Store(tmp_path / "s", "x") as store, store.batch() as batch:
+        batch["a"] = content_of(1)
+        batch["b"] = large
+    damage(tmp_path / "s", large)
+    listing = granulo.Store(tmp_path / "s").listing()
+    for memory_bytes, files_before in ((2 * 41_000, 1), (2 * 42_000, 0)):
+        batches = listing.batches("disk", 1, memory_bytes=memory_bytes)
+        for _ in range(files_before):
+            assert bytes(next(batches)[0]) == content_of(1)
+        with pytest.raises(granulo.CorruptError):
+            next(batches)
 
 
 def test_a_damaged_file_is_found_on_the_way_to_scratch_space(damaged, tmp_path):
