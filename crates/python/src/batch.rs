@@ -98,6 +98,7 @@ impl Batch {
     /// Ends the batch; what was not committed is discarded.
     fn end(&self) {
         *lock(&self.waiting) = Waiting::default();
-        *lock(&self.store) = None;
+        let store = lock(&self.store).take();
+        drop(store);
     }
 }

@@ -1,7 +1,9 @@
 //! `_granulo.Stat` and `_granulo.Walk`: what is known of an object, and all objects below a key.
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use granulo_core::error::Result;
 use granulo_core::locks::lock;
 use granulo_store::{Entry, Kind, Status, Time};
 use pyo3::prelude::*;
@@ -9,7 +11,7 @@ use pyo3::types::PyString;
 
 use crate::errors::OrRaise;
 use crate::keys::{path_of, text_of};
-use crate::process::OfProcess;
+use crate::process::{OfProcess, lock_if_free};
 
 /// What is known of an object.
 #[pyclass(frozen, get_all, module = "granulo._granulo")]
@@ -85,14 +87,44 @@ impl Stat {
     }
 }
 
-/// Entries in key order, of one state of the store.
+/// Entries that are read together.
+const READ_AHEAD: usize = 256;
+
+/// A walk, and what was read of it and not handed out yet: paths, and what is known of the objects.
+#[derive(Debug)]
+struct WalkAhead {
+    walk: granulo_store::Walk,
+    read: VecDeque<Result<(Vec<u8>, Stat)>>,
+}
+
+impl WalkAhead {
+    /// The next entry; `None` at the end.
+    fn next(&mut self) -> Result<Option<(Vec<u8>, Stat)>> {
+        if self.read.is_empty() {
+            self.read_on();
+        }
+        self.read.pop_front().transpose()
+    }
+
+    fn read_on(&mut self) {
+        while self.read.len() < READ_AHEAD {
+            match self.walk.lend().transpose() {
+                Some(Ok(lent)) => self.read.push_back(Ok((path_of(lent.key), Stat::of(&lent.entry)))),
+                Some(Err(error)) => return self.read.push_back(Err(error)),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Entries in key order, of one state of the store. The lock is waited for without the interpreter only.
 #[pyclass(frozen, module = "granulo._granulo")]
 #[derive(Debug)]
-pub(crate) struct Walk(Mutex<OfProcess<Mutex<granulo_store::Walk>>>);
+pub(crate) struct Walk(OfProcess<Mutex<WalkAhead>>);
 
 impl Walk {
     pub(crate) fn new(walk: granulo_store::Walk) -> Walk {
-        Walk(Mutex::new(OfProcess::new(Mutex::new(walk))))
+        Walk(OfProcess::new(Mutex::new(WalkAhead { walk, read: VecDeque::new() })))
     }
 }
 
@@ -103,14 +135,14 @@ impl Walk {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyString>, Stat)>> {
-        let walk = lock(&self.0);
-        let Some(walk) = walk.get() else {
+        let Some(walk) = self.0.get() else {
             return Err(pyo3::exceptions::PyValueError::new_err("a walk ends in the process that began it"));
         };
-        let mut walk = lock(walk);
-        match walk.lend().or_raise(py)? {
-            Some(lent) => Ok(Some((text_of(py, &path_of(lent.key))?, Stat::of(&lent.entry)))),
-            None => Ok(None),
-        }
+        let read = lock_if_free(walk).and_then(|mut walk| walk.read.pop_front());
+        let next = match read {
+            Some(next) => next.map(Some),
+            None => py.detach(|| lock(walk).next()),
+        };
+        next.or_raise(py)?.map(|(path, stat)| Ok((text_of(py, &path)?, stat))).transpose()
     }
 }

@@ -146,15 +146,12 @@ impl Handle {
         let is_writer = self.writable();
         *lock(&self.is_closed) = true;
         let open = lock(&self.open).take();
-        py.detach(move || {
-            let synced = match open.as_ref().and_then(OfProcess::get) {
-                Some(store) if is_writer => store.sync(),
-                _ => Ok(()),
-            };
-            drop(open);
-            synced
-        })
-        .or_raise(py)
+        let synced = match open.as_ref().and_then(OfProcess::get) {
+            Some(store) if is_writer => py.detach(|| store.sync()),
+            _ => Ok(()),
+        };
+        drop(open);
+        synced.or_raise(py)
     }
 
     fn read<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
@@ -257,7 +254,8 @@ impl Handle {
         let (store, indices) = (self.store(py)?, indices_of(indices.as_bytes()));
         let offsets = offsets_of(table.rows(), &indices).or_raise(py)?;
         let length = offsets.last().copied().unwrap_or_default();
-        let read = |buffer: &mut [u8]| read_rows(&store, (table.rows(), table.names()), &indices, threads, buffer);
+        let of = (table.rows(), table.names());
+        let read = |buffer: &mut [u8]| read_rows(&store, of, &indices, threads, &|| true, buffer);
         Ok((fill_buffer(py, length, read)?, PyBytes::new(py, &bytes_of_numbers(&offsets))))
     }
 

@@ -10,6 +10,7 @@
 //! memory, at least one. The thread says when the order has ended: if it ends in any other way, the consumer gets
 //! an error, never a sequence that is too short. An error ends the sequence.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -26,7 +27,7 @@ use crate::errors::OrRaise;
 use crate::handle::Handle;
 use crate::names::Names;
 use crate::order::{Kind, Order, Part};
-use crate::process::OfProcess;
+use crate::process::{OfProcess, lock_if_free};
 use crate::reading::{offsets_of, read_rows};
 use crate::rows::Rows;
 use crate::scratch::Scratch;
@@ -55,8 +56,14 @@ struct Run {
     at: usize,
 }
 
-/// Buffers that runs no longer need.
-type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
+/// What the thread and those who take its runs tell each other, besides the runs.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Buffers that runs no longer need.
+    spare: Mutex<Vec<Vec<u8>>>,
+    /// Nobody takes runs any more.
+    is_over: AtomicBool,
+}
 
 /// What the thread needs.
 struct Work {
@@ -71,7 +78,7 @@ struct Work {
     run_bytes: u64,
     threads: usize,
     scratch: Option<Scratch>,
-    spare: Spare,
+    shared: Arc<Shared>,
 }
 
 impl Work {
@@ -107,11 +114,12 @@ impl Work {
         if batches.is_empty() {
             return Ok(None);
         }
-        let mut buffer = lock(&self.spare).pop().unwrap_or_default();
+        let mut buffer = lock(&self.shared.spare).pop().unwrap_or_default();
         buffer.resize(length as usize, 0);
+        let (of, are_wanted) = ((&*self.rows, &*self.names), || !self.shared.is_over.load(Ordering::Relaxed));
         match &self.scratch {
-            Some(scratch) => scratch.read(&self.rows, &indices, &mut buffer)?,
-            None => read_rows(&self.store, (&self.rows, &self.names), &indices, self.threads, &mut buffer)?,
+            Some(scratch) => scratch.read(&self.rows, &indices, &are_wanted, &mut buffer)?,
+            None => read_rows(&self.store, of, &indices, self.threads, &are_wanted, &mut buffer)?,
         }
         Ok(Some(Run { batches: batches.into_iter(), buffer, at: 0 }))
     }
@@ -131,10 +139,11 @@ impl Work {
 /// What the thread gives: a run, the end of the order, or an error.
 type Given = Result<Option<Run>>;
 
-/// A thread that reads runs; it ends when nobody takes them any more.
+/// A thread that reads runs; it ends soon after this is dropped, which waits for it: it has memory, and the store open.
 #[derive(Debug)]
 struct Ahead {
     runs: Option<Mutex<Receiver<Given>>>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -152,6 +161,7 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
         self.runs = None;
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -189,7 +199,6 @@ impl Current {
 pub(crate) struct Reader {
     ahead: OfProcess<Ahead>,
     current: Mutex<Current>,
-    spare: Spare,
 }
 
 impl Reader {
@@ -204,7 +213,7 @@ impl Reader {
             }
             Current::Run(Run { mut buffer, .. }) => {
                 buffer.clear();
-                lock(&self.spare).push(buffer);
+                lock(&ahead.shared.spare).push(buffer);
             }
             Current::Begin => {}
         }
@@ -250,20 +259,19 @@ impl Reader {
         let (rows, names) = table.shared();
         let kind = Kind::named(order, rows.count() as u64, window, buckets).or_raise(py)?;
         let store = store.get().store(py)?;
-        let spare = Spare::default();
         let files = rows.count() as u32;
         let scratch = scratch.map(Scratch::share);
         let (next_batch, run_bytes) = (part.first_from(first_batch), memory_bytes / 2);
         let (give, runs) = sync_channel(0);
-        let work_spare = Arc::clone(&spare);
+        let shared = Arc::new(Shared::default());
+        let of_work = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("granulo read".into()).spawn(move || {
-            let order = Order::new(kind, files, seed, epoch);
-            let spare = work_spare;
-            let kept = None;
-            Work { store, rows, names, order, part, next_batch, kept, run_bytes, threads, scratch, spare }.work(&give);
+            let (order, kept, shared) = (Order::new(kind, files, seed, epoch), None, of_work);
+            let work = Work { store, rows, names, order, part, next_batch, kept, run_bytes, threads, scratch, shared };
+            work.work(&give);
         });
-        let ahead = Ahead { runs: Some(Mutex::new(runs)), thread: Some(thread.or_raise(py)?) };
-        Ok(Reader { ahead: OfProcess::new(ahead), current: Mutex::new(Current::Begin), spare })
+        let ahead = Ahead { runs: Some(Mutex::new(runs)), shared, thread: Some(thread.or_raise(py)?) };
+        Ok(Reader { ahead: OfProcess::new(ahead), current: Mutex::new(Current::Begin) })
     }
 
     fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -275,8 +283,8 @@ impl Reader {
             return Err(PyValueError::new_err("a reader ends in the process that began it"));
         };
         while py.detach(|| self.advance(ahead)).or_raise(py)? {
-            // Another thread may have taken the rest of the run meanwhile.
-            if let Some(batch) = lock(&self.current).hand_out(py) {
+            // Another thread may have taken the rest of the run meanwhile, and be waiting for the next.
+            if let Some(batch) = lock_if_free(&self.current).and_then(|mut current| current.hand_out(py)) {
                 return Ok(Some(batch));
             }
         }

@@ -15,6 +15,9 @@ use crate::keys::path_of_stored;
 use crate::names::Names;
 use crate::rows::Rows;
 
+/// Files, neighbours on disk, that are read between two looks at whether they are still wanted.
+const PIECE_FILES: usize = 1 << 14;
+
 /// Slots of a buffer that threads fill, each its own.
 pub(crate) struct Slots<'b>(Vec<Mutex<Option<&'b mut [u8]>>>);
 
@@ -69,24 +72,39 @@ pub(crate) fn offsets_of(rows: &Rows, indices: &[u32]) -> Result<Vec<u64>> {
     Ok(offsets)
 }
 
+/// The error of work whose result nobody waits for any more.
+pub(crate) fn unwanted() -> Error {
+    Error::new(ErrorKind::Interrupted, "read", "nobody waits for it any more")
+}
+
 /// Reads rows into `buffer`, which has the sum of their sizes. All of them must exist ([`offsets_of`] checks that).
 ///
 /// # Errors
-/// The first file that cannot be read, with its name.
+/// The first file that cannot be read, with its name; [`unwanted`], soon after the rows are no longer wanted.
 pub(crate) fn read_rows(
     store: &Store,
     (rows, names): (&Rows, &Names),
     indices: &[u32],
     threads: usize,
+    are_wanted: &dyn Fn() -> bool,
     buffer: &mut [u8],
 ) -> Result<()> {
     let listed: Vec<_> = indices.iter().filter_map(|&index| rows.get(index as usize)).collect();
-    let places: Vec<RecordPlace> = listed.iter().map(|row| row.place).collect();
     let slots = Slots::new(buffer, listed.iter().map(|row| row.size_bytes as usize));
-    // What fails here is read again below, by its name: that succeeds, or says why not.
-    store.read_places(&places, threads, |at, content| {
-        let _ = content.is_ok_and(|content| slots.fill(at, content));
-    });
+    let mut order: Vec<usize> = (0..listed.len()).collect();
+    if order.len() > PIECE_FILES {
+        order.sort_unstable_by_key(|&at| listed[at].place.location);
+    }
+    for piece in order.chunks(PIECE_FILES) {
+        if !are_wanted() {
+            return Err(unwanted());
+        }
+        let places: Vec<RecordPlace> = piece.iter().map(|&at| listed[at].place).collect();
+        // What fails here is read again below, by its name: that succeeds, or says why not.
+        store.read_places(&places, threads, |at, content| {
+            let _ = content.is_ok_and(|content| slots.fill(piece[at], content));
+        });
+    }
     let mut memory = Buffer::default();
     for at in slots.unfilled() {
         let name = names.get(rows, indices[at] as usize).map_err(unreadable_names)?;

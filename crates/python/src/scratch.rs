@@ -24,7 +24,7 @@ use crate::errors::OrRaise;
 use crate::handle::Handle;
 use crate::names::Names;
 use crate::order::{Kind, Order};
-use crate::reading::{offsets_of, read_rows};
+use crate::reading::{offsets_of, read_rows, unwanted};
 use crate::rows::Rows;
 use crate::table::Table;
 
@@ -117,7 +117,7 @@ impl Places {
                 at += 1;
             }
             buffer.resize(length as usize, 0);
-            read_rows(store, (rows, names), &piece, threads, &mut buffer)?;
+            read_rows(store, (rows, names), &piece, threads, &|| true, &mut buffer)?;
             let offsets = offsets_of(rows, &piece)?;
             for (row, range) in piece.iter().zip(offsets.windows(2)) {
                 let content = &buffer[range[0] as usize..range[1] as usize];
@@ -143,8 +143,15 @@ impl Scratch {
     /// Reads rows into a buffer, stretch by stretch and ascending in each.
     ///
     /// # Errors
-    /// Those of reading; [`ErrorKind::Corrupt`] if a content is not what was written.
-    pub(crate) fn read(&self, rows: &Rows, indices: &[u32], buffer: &mut [u8]) -> Result<()> {
+    /// Those of reading; [`ErrorKind::Corrupt`] if a content is not what was written; [`unwanted`], soon after the rows
+    /// are no longer wanted.
+    pub(crate) fn read(
+        &self,
+        rows: &Rows,
+        indices: &[u32],
+        are_wanted: &dyn Fn() -> bool,
+        buffer: &mut [u8],
+    ) -> Result<()> {
         let Scratch(places) = self;
         let offsets = offsets_of(rows, indices)?;
         let place_of = |at: &usize| {
@@ -156,6 +163,9 @@ impl Scratch {
         let mut open: Option<(u16, File)> = None;
         let mut stored = Vec::new();
         for at in sorted {
+            if !are_wanted() {
+                return Err(unwanted());
+            }
             let (stretch, offset) = place_of(&at);
             let file = match &mut open {
                 Some((number, file)) if *number == stretch => file,

@@ -4,6 +4,8 @@ import itertools
 import math
 import os
 import pickle
+import subprocess
+import sys
 
 import granulo
 import numpy as np
@@ -280,3 +282,55 @@ def test_damage_in_scratch_space_is_found(store, tmp_path):
 def test_an_iterator_that_is_abandoned_stops_reading(store):
     for _ in range(20):
         next(iter(shuffled(store, memory_bytes=50_000)))
+
+
+LETTING_GO = """
+import os, pathlib, sys, threading
+import granulo
+from granulo import _granulo
+
+store = granulo.Store(sys.argv[1])
+table, place = store.table(""), sys.argv[2]
+scratch = _granulo.Scratch(store, table, 0, 0, place, 1 << 30, 1, True)
+stretch = f"{place}/stretch-000"
+os.remove(stretch)
+os.mkfifo(stretch)
+reader = _granulo.Reader(store, table, "exact", 0, 0, 0, None, 0, 1, 0, 1, 8, False, 0, 1 << 30, 1, scratch)
+
+
+def state():
+    # Of the thread that reads: in /proc, behind the name in brackets.
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        name, _, rest = (task / "stat").read_text().partition(")")
+        if name.endswith("(granulo read"):
+            return rest.split()[0]
+
+
+# It waits for somebody to open the other end of the pipe.
+while state() != "S":
+    pass
+ready, go = threading.Event(), threading.Event()
+
+
+def open_other_end():
+    ready.set()
+    go.wait()
+    os.close(os.open(stretch, os.O_WRONLY))
+
+
+other = threading.Thread(target=open_other_end)
+other.start()
+ready.wait()
+# From here on a thread runs only when another lets go of the interpreter.
+sys.setswitchinterval(1000)
+go.set()
+del reader
+other.join()
+print("ended")
+"""
+
+
+def test_other_threads_run_while_an_abandoned_reader_ends(home, tmp_path):
+    command = [sys.executable, "-c", LETTING_GO, home, tmp_path / "scratch"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "ended\n", done.stderr

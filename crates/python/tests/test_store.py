@@ -1,10 +1,12 @@
 """The store as a mapping: beside a dict, with every key there may be, and with the exceptions that it promises."""
 
+import collections
 import errno
 import os
 import pickle
 import subprocess
 import sys
+import threading
 
 import granulo
 import numpy as np
@@ -187,6 +189,33 @@ def test_walk_and_remove_tree(tmp_path):
         assert list(store) == ["c"]
         with pytest.raises(KeyError):
             store.remove("a")
+
+
+def test_other_threads_run_while_a_walk_reads(store):
+    # Nothing but the walk lets go of the interpreter between two entries that are added to a deque.
+    found, whole = collections.deque(), len(list(store.walk()))
+    met, is_over = threading.Event(), threading.Event()
+
+    def look():
+        while not met.is_set() and not is_over.is_set():
+            if 0 < len(found) < whole:
+                met.set()
+
+    looking, interval = threading.Thread(target=look), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    looking.start()
+    try:
+        for _ in range(5000):
+            found.clear()
+            found.extend(store.walk())
+            assert len(found) == whole
+            if met.is_set():
+                break
+    finally:
+        is_over.set()
+        looking.join()
+        sys.setswitchinterval(interval)
+    assert met.is_set()
 
 
 def test_a_store_pickles_by_its_path(store):
