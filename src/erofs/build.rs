@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Attributes, ContentFile, Entry, Key, Kind, Lent, PinnedSnapshot, Placed, PlacedRun};
-use crate::units::{format_count, format_size};
+use crate::units::{escape_path, format_count, format_size};
 
 const OPERATION: &str = "make an image of";
 /// Copied bytes that are never too many.
@@ -288,6 +288,17 @@ impl Builder<'_> {
     /// Copies the content of a file into the image.
     fn copied(&mut self, lent: &Lent<'_>, size_bytes: u64) -> Result<Vec<Piece>> {
         let unit_bytes = BLOCK_BYTES.max(size_bytes.div_ceil(MOST_CHUNKS).next_power_of_two());
+        // Each unit with data is in memory, and in the image, with the holes in it.
+        if unit_bytes > FEW_COPIED_BYTES {
+            let cause = format!(
+                "{} of {} is too large to be copied, and its data do not begin at multiples of {BLOCK_BYTES} bytes, or \
+                 are compressed",
+                escape_path(&lent.key.to_path()),
+                format_size(size_bytes.into())
+            );
+            let error = Error::new(ErrorKind::Usage, OPERATION, cause).at(self.store);
+            return Err(error.advise("mount without --kernel"));
+        }
         let mut content = self.snapshot.content(lent)?;
         let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
         // Where the collected bytes begin, a multiple of a unit.
@@ -490,6 +501,14 @@ mod tests {
                 assert_eq!(build(large, 8 * MIB, holes).unwrap_err().kind(), ErrorKind::Usage, "{large}");
             }
         }
+    }
+
+    #[test]
+    fn a_file_of_odd_holes_that_no_memory_has_room_for_is_refused() {
+        let holes = Holes { size_bytes: 1 << 62, data: vec![((1 << 61) + 100, 8)] };
+        let error = built(&[("odd", 8, true, Some(holes))], FEW_COPIED_BYTES).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert!(error.to_string().contains("odd of 4.00 EiB is too large"), "{error}");
     }
 
     #[test]
