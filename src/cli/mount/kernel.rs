@@ -160,8 +160,8 @@ fn say_left_out(imaged: &Imaged) -> Ended {
         (imaged.left_out, "objects are not shown: a name is longer than 255 bytes"),
         (
             imaged.xattrs_left_out,
-            "extended attributes are not shown: their prefix or length is not one of the kernel's, or those of an object \
-             are longer than 256 KiB together",
+            "extended attributes are not shown: their prefix or length is not one of the kernel's, or those of an \
+             object are longer than 256 KiB together",
         ),
     ] {
         if count > 0 {
