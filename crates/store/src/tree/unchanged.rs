@@ -4,14 +4,16 @@
 //! are the same: extended attributes, with them access control lists, the target of a symlink, the numbers of a device.
 //! A record is read for that, unless the index says that it has nothing else ([`Entry`](crate::Entry::is_plain)).
 //!
-//! Not compared: access times, as reading a file is no change of it; where the holes of a file are; and content, which
-//! has not changed if size and modification time have not.
+//! Not compared: access times, as reading a file is no change of it; where the holes of a file are; attributes that are
+//! hidden from this user, which the store may have from another; and content, which has not changed if size and
+//! modification time have not.
 //!
 //! Survives: damaged records ([`Comparison::Damaged`]), and sources that cannot be read, which are for whoever stores
 //! them to report.
 
 use rustix::fs::{FileType, readlinkat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::posix::{FileStatus, XattrReader};
 use super::walk::SourceEntry;
@@ -27,6 +29,16 @@ pub(super) struct Unlisted {
     pub xattrs: Xattrs,
     /// The target of a symlink, or the numbers of a special file; nothing of others.
     pub content: Vec<u8>,
+}
+
+impl Unlisted {
+    /// Whether the store has this, and nothing else but what may be hidden from this user: that is no reason to forget
+    /// it.
+    fn is_in(&self, stored: &Unlisted, may_be_hidden: impl Fn(&[u8]) -> bool) -> bool {
+        self.content == stored.content
+            && self.xattrs.iter().all(|xattr| stored.xattrs.contains(xattr))
+            && stored.xattrs.iter().all(|xattr| self.xattrs.contains(xattr) || may_be_hidden(&xattr.0))
+    }
 }
 
 /// What the store has of an object that is the same as far as a listing shows.
@@ -64,7 +76,11 @@ pub(super) fn compare(
 ) -> Result<Comparison> {
     let unreadable = xattrs.unreadable;
     let compared = match unlisted_of(found, xattrs) {
-        Ok(unlisted) => compare_with(store, &unlisted, listed, verify)?,
+        Ok(unlisted) => {
+            let is_blind = xattrs.unreadable > unreadable;
+            let may_be_hidden = |name: &[u8]| is_blind || is_for_root(name) && !geteuid().is_root();
+            compare_unlisted(store, &unlisted, listed, verify, may_be_hidden)?
+        }
         // Storing it says why.
         Err(_) => Comparison::Other,
     };
@@ -75,18 +91,34 @@ pub(super) fn compare(
     Ok(compared)
 }
 
-/// Compares what a listing does not show with what the store has.
+/// Compares what a listing does not show, all of it, with what the store has.
 ///
 /// # Errors
 /// As [`compare`].
 pub(super) fn compare_with(store: &Store, unlisted: &Unlisted, listed: &Listed, verify: bool) -> Result<Comparison> {
+    compare_unlisted(store, unlisted, listed, verify, |_| false)
+}
+
+fn compare_unlisted(
+    store: &Store,
+    unlisted: &Unlisted,
+    listed: &Listed,
+    verify: bool,
+    may_be_hidden: impl Fn(&[u8]) -> bool,
+) -> Result<Comparison> {
     match stored(store, listed) {
         Err(error) if is_damage(&error) => Ok(Comparison::Damaged),
         Err(error) => Err(error),
-        Ok(stored) if stored.as_ref() != Some(unlisted) => Ok(Comparison::Other),
+        Ok(Some(stored)) if !unlisted.is_in(&stored, may_be_hidden) => Ok(Comparison::Other),
+        Ok(None) => Ok(Comparison::Other),
         Ok(_) if verify && !is_intact(store, listed)? => Ok(Comparison::Damaged),
         Ok(_) => Ok(Comparison::Same),
     }
+}
+
+/// Whether only root sees an extended attribute with this name.
+fn is_for_root(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.")
 }
 
 /// What a listing does not show of a file of the source.
@@ -150,4 +182,29 @@ fn is_intact(store: &Store, listed: &Listed) -> Result<bool> {
 
 fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_hidden_from_a_user_is_not_forgotten() {
+        let unlisted = |xattrs: &[(&str, &str)]| {
+            let bytes = |&(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+            Unlisted { xattrs: xattrs.iter().map(bytes).collect(), content: Vec::new() }
+        };
+        let stored = unlisted(&[("trusted.a", "1"), ("user.b", "2")]);
+        let seen = unlisted(&[("user.b", "2")]);
+        assert!(seen.is_in(&stored, is_for_root) && !seen.is_in(&stored, |_| false));
+        assert!(stored.is_in(&stored, |_| false));
+        for other in [unlisted(&[]), unlisted(&[("user.b", "3")]), unlisted(&[("user.b", "2"), ("user.c", "4")])] {
+            assert!(!other.is_in(&stored, is_for_root));
+        }
+        // One of which the value may not be read is as good as hidden, and a new one is not.
+        assert!(unlisted(&[]).is_in(&stored, |_| true));
+        assert!(!unlisted(&[("user.c", "4")]).is_in(&stored, |_| true));
+        let elsewhere = Unlisted { content: b"/elsewhere".to_vec(), ..seen };
+        assert!(!elsewhere.is_in(&stored, |_| true));
+    }
 }
