@@ -36,7 +36,8 @@ pub fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
 }
 
-/// Reports that this kernel cannot what a test needs. That is no failure where everything must run: nobody can install it.
+/// Reports that this kernel cannot do what a test needs. That is no failure where everything must run: it cannot be
+/// installed.
 pub fn skip_on_this_kernel(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
