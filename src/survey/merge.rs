@@ -38,6 +38,7 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
         add(&mut whole, other);
     }
     whole.origin.method = Method::Merge;
+    whole.origin.method_reason.clear();
     whole.origin.name = (!whole.origin.anonymous).then(|| names.join(" + "));
     Ok(whole)
 }
@@ -115,6 +116,10 @@ fn add(whole: &mut Survey, other: Survey) {
     if origin.reference_time != theirs.reference_time {
         origin.reference_time = None;
     }
+    // Sentences without names.
+    origin.inconsistencies.extend(theirs.inconsistencies);
+    origin.inconsistencies.sort();
+    origin.inconsistencies.dedup();
     origin.taken_at = origin.taken_at.min(theirs.taken_at).or(origin.taken_at).or(theirs.taken_at);
     origin.elapsed_seconds += theirs.elapsed_seconds;
     origin.complete &= theirs.complete;
@@ -169,5 +174,28 @@ fn add(whole: &mut Survey, other: Survey) {
     whole.errors.merge(&other.errors);
     if origin.anonymous {
         whole.errors.anonymise();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_inconsistent_in_any_survey_is_said_of_the_sum() {
+        let scan = |inconsistencies: &[&str]| Survey {
+            origin: Origin {
+                method: Method::InodeScan,
+                inconsistencies: inconsistencies.iter().map(|&text| text.to_owned()).collect(),
+                ..Origin::default()
+            },
+            ..Survey::default()
+        };
+        let (sound, changed, damaged) =
+            (scan(&[]), scan(&["it changed"]), scan(&["2 inodes are damaged", "it changed"]));
+        for surveys in [[&sound, &changed, &damaged], [&damaged, &sound, &changed], [&changed, &damaged, &sound]] {
+            let whole = merge(surveys.map(Survey::clone).to_vec()).unwrap();
+            assert_eq!(whole.origin.inconsistencies, ["2 inodes are damaged", "it changed"]);
+        }
     }
 }
