@@ -1,8 +1,8 @@
 //! `_granulo.Batch`: changes that are committed together.
 //!
-//! The changes wait in memory and are given to the store in pieces of up to 8 MiB of content, each of which is atomic,
-//! as a batch of the store's is: a crash leaves all of a piece or nothing. What waits when the batch is dropped is
-//! discarded.
+//! The changes wait in memory and are given to the store in pieces of up to 8 MiB, each of which is atomic, as a batch
+//! of the store's is: a crash leaves all of a piece or nothing. A piece is counted so that the store never divides it,
+//! except where a removal asks for what waits to be committed. What waits when the batch is dropped is discarded.
 
 use std::sync::Mutex;
 
@@ -16,8 +16,10 @@ use crate::errors::OrRaise;
 use crate::keys::key_of;
 use crate::process::OfProcess;
 
-/// Content after which what waits is committed, in bytes.
+/// Most bytes of a piece: what the store commits as a whole.
 const PIECE_BYTES: usize = 8 << 20;
+/// Most bytes of a change besides content, key and alignment: header, attributes, its place in memory.
+const CHANGE_BYTES: usize = 512;
 
 #[derive(Debug)]
 enum Change {
@@ -25,10 +27,21 @@ enum Change {
     Remove(Key),
 }
 
+impl Change {
+    /// Bytes of content and key.
+    fn bytes(&self) -> usize {
+        match self {
+            Change::Put(key, _, content) => key.stored().len() + content.len(),
+            Change::Remove(key) => key.stored().len(),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Waiting {
     changes: Vec<Change>,
-    content_bytes: usize,
+    /// Their bytes in a piece, at most.
+    bytes: usize,
 }
 
 /// A batch.
@@ -38,6 +51,8 @@ pub(crate) struct Batch {
     /// `None` once the batch has ended: it must not keep the store open.
     store: Mutex<Option<OfProcess<Store>>>,
     waiting: Mutex<Waiting>,
+    /// Most bytes of a change besides content and key.
+    change_bytes: usize,
 }
 
 /// Attributes of a file that Python puts: its permissions, and its time or else the present.
@@ -63,14 +78,25 @@ fn apply(store: &Store, changes: &[Change]) -> Result<()> {
 
 impl Batch {
     pub(crate) fn new(store: Store) -> Batch {
-        Batch { store: Mutex::new(Some(OfProcess::new(store))), waiting: Mutex::default() }
+        // The content of a record and its end are both aligned.
+        let change_bytes = CHANGE_BYTES + 2 * store.geometry().alignment.unit_bytes() as usize;
+        Batch { store: Mutex::new(Some(OfProcess::new(store))), waiting: Mutex::default(), change_bytes }
     }
 
-    fn add(&self, change: Change, content_bytes: usize) -> bool {
-        let mut waiting = lock(&self.waiting);
-        waiting.changes.push(change);
-        waiting.content_bytes += content_bytes;
-        waiting.content_bytes >= PIECE_BYTES
+    /// Adds a change; commits what waits first if they do not fit in a piece together.
+    fn add(&self, py: Python<'_>, change: Change) -> PyResult<()> {
+        let bytes = self.change_bytes + change.bytes();
+        // Another thread may fill what this one has emptied.
+        loop {
+            let mut waiting = lock(&self.waiting);
+            if waiting.changes.is_empty() || waiting.bytes + bytes <= PIECE_BYTES {
+                waiting.changes.push(change);
+                waiting.bytes += bytes;
+                return Ok(());
+            }
+            drop(waiting);
+            self.commit(py)?;
+        }
     }
 }
 
@@ -78,13 +104,11 @@ impl Batch {
 impl Batch {
     #[pyo3(signature = (key, content, mode = 0o644, mtime_ns = None))]
     fn put(&self, key: &Bound<'_, PyAny>, content: &[u8], mode: u32, mtime_ns: Option<i64>) -> PyResult<()> {
-        let change = Change::Put(key_of(key)?, attributes(mode, mtime_ns), content.to_vec());
-        if self.add(change, content.len()) { self.commit(key.py()) } else { Ok(()) }
+        self.add(key.py(), Change::Put(key_of(key)?, attributes(mode, mtime_ns), content.to_vec()))
     }
 
     fn remove(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.add(Change::Remove(key_of(key)?), 0);
-        Ok(())
+        self.add(key.py(), Change::Remove(key_of(key)?))
     }
 
     fn commit(&self, py: Python<'_>) -> PyResult<()> {

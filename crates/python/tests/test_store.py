@@ -177,6 +177,26 @@ def test_a_batch_is_all_or_nothing(tmp_path):
             batch["x/../y"] = b""
 
 
+def test_a_batch_is_committed_in_pieces_of_what_fits(tmp_path):
+    with granulo.Store(tmp_path / "s", "x") as store:
+        with pytest.raises(RuntimeError), store.batch() as batch:
+            batch["a"] = bytes(7 << 20)
+            batch["b"] = bytes((1 << 20) - 5000)
+            batch.remove("none")
+            batch["c"] = b""
+            assert list(store) == []
+            batch["d"] = bytes(5000)
+            assert list(store) == ["a", "b", "c"]
+            raise RuntimeError
+        assert list(store) == ["a", "b", "c"]
+        # Without content, too, a piece is what the store commits as a whole.
+        with store.batch() as batch:
+            for number in range(20_000):
+                batch[f"empty/{number}"] = b""
+            assert 15_000 < len(store) < 16_000
+        assert len(store) == 20_003
+
+
 def test_walk_and_remove_tree(tmp_path):
     write_files(tmp_path / "s", ["a/1", "a/b/2", "c"])
     with granulo.Store(tmp_path / "s", "r+") as store:

@@ -147,7 +147,8 @@ class Store(_granulo.Store):
     def batch(self) -> WriteBatch:
         """Changes that are committed together, at the end of a ``with`` block; an exception in it discards the rest.
 
-        Up to 8 MiB of content are atomic; a larger batch is committed in pieces of that size.
+        Up to 8 MiB are atomic: contents, keys, and half a KiB for each change. A larger batch is committed in pieces of
+        at most that size.
         """
         return WriteBatch(self.open_batch())
 
