@@ -63,7 +63,7 @@ impl Stat {
         Stat { names, allocated_bytes, ..Stat::of(&status.entry) }
     }
 
-    /// The root, which has no record unless it was given attributes.
+    /// A root that was never given attributes, and so has no record.
     pub(crate) fn of_root() -> Stat {
         Stat {
             kind: "directory",

@@ -192,11 +192,9 @@ impl Handle {
     fn stat(&self, key: &Bound<'_, PyAny>) -> PyResult<Stat> {
         let (py, wanted) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
-        if wanted.is_root() {
-            return Ok(Stat::of_root());
-        }
         match py.detach(|| store.stat(&wanted)).or_raise(py)? {
             Some(status) => Ok(Stat::of_status(&status)),
+            None if wanted.is_root() => Ok(Stat::of_root()),
             None => Err(missing(py, key)),
         }
     }

@@ -97,15 +97,33 @@ def test_exceptions_are_those_of_python(tmp_path, home):
         store["cats/0000.bin"]
 
 
+def import_tree(path, tree):
+    """A new store with a tree, as the command imports it."""
+    granulo.Store(path, "x").close()
+    command = [sys.executable, "-m", "granulo._command", "store", "import", path, tree]
+    subprocess.run(command, check=True, capture_output=True)
+    return granulo.Store(path)
+
+
+def test_the_root_has_the_attributes_that_it_was_given(tmp_path, store):
+    (tmp_path / "tree").mkdir(mode=0o700)
+    os.utime(tmp_path / "tree", ns=(0, 5_000_000_007))
+    imported = import_tree(tmp_path / "s", tmp_path / "tree")
+    about = imported.stat("")
+    assert (about.kind, about.mode, about.mtime_ns) == ("directory", 0o040700, 5_000_000_007)
+    given = os.stat(tmp_path / "tree")
+    assert (about.uid, about.gid, about.names) == (given.st_uid, given.st_gid, 1)
+    assert GranuloFileSystem(imported, skip_instance_cache=True).info("")["mode"] == 0o040700
+    # This one was given none.
+    assert (store.stat("").mode, store.stat("/").mtime_ns) == (0o040755, 0)
+
+
 def test_what_has_no_content_is_an_error_in_every_way_of_reading(tmp_path):
     tree = tmp_path / "tree"
     (tree / "directory").mkdir(parents=True)
     (tree / "file").write_bytes(b"content")
     os.mkfifo(tree / "fifo")
-    granulo.Store(tmp_path / "s", "x").close()
-    command = [sys.executable, "-m", "granulo._command", "store", "import", str(tmp_path / "s"), str(tree)]
-    subprocess.run(command, check=True, capture_output=True)
-    store = granulo.Store(tmp_path / "s")
+    store = import_tree(tmp_path / "s", tree)
     keys = {os.path.basename(key): key for key, _ in store.walk()}
     fifo, directory, file = keys["fifo"], keys["directory"], keys["file"]
     assert store.stat(fifo).kind == "special"
