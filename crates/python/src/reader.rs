@@ -114,6 +114,7 @@ impl Work {
         if batches.is_empty() {
             return Ok(None);
         }
+        // What is in it of the run before need not be cleared: every byte is overwritten, or the run is an error.
         let mut buffer = lock(&self.shared.spare).pop().unwrap_or_default();
         buffer.resize(length as usize, 0);
         let (of, are_wanted) = ((&*self.rows, &*self.names), || !self.shared.is_over.load(Ordering::Relaxed));
@@ -211,10 +212,7 @@ impl Reader {
                 *current = Current::Run(run);
                 return Ok(true);
             }
-            Current::Run(Run { mut buffer, .. }) => {
-                buffer.clear();
-                lock(&ahead.shared.spare).push(buffer);
-            }
+            Current::Run(Run { buffer, .. }) => lock(&ahead.shared.spare).push(buffer),
             Current::Begin => {}
         }
         let run = ahead.take()?;
