@@ -90,41 +90,42 @@ impl Stat {
 /// Entries that are read together.
 const READ_AHEAD: usize = 256;
 
-/// A walk, and what was read of it and not handed out yet: paths, and what is known of the objects.
-#[derive(Debug)]
-struct WalkAhead {
-    walk: granulo_store::Walk,
-    read: VecDeque<Result<(Vec<u8>, Stat)>>,
-}
+/// Entries that were read and not handed out yet: paths, and what is known of the objects; last an error, if there is
+/// one.
+type Read = VecDeque<Result<(Vec<u8>, Stat)>>;
 
-impl WalkAhead {
-    /// The next entry; `None` at the end.
-    fn next(&mut self) -> Result<Option<(Vec<u8>, Stat)>> {
-        if self.read.is_empty() {
-            self.read_on();
-        }
-        self.read.pop_front().transpose()
-    }
-
-    fn read_on(&mut self) {
-        while self.read.len() < READ_AHEAD {
-            match self.walk.lend().transpose() {
-                Some(Ok(lent)) => self.read.push_back(Ok((path_of(lent.key), Stat::of(&lent.entry)))),
-                Some(Err(error)) => return self.read.push_back(Err(error)),
-                None => return,
-            }
-        }
-    }
-}
-
-/// Entries in key order, of one state of the store. The lock is waited for without the interpreter only.
+/// Entries in key order, of one state of the store. What was read is memory like any other: handing it out needs no
+/// look at which process this is, which is a system call.
 #[pyclass(frozen, module = "granulo._granulo")]
 #[derive(Debug)]
-pub(crate) struct Walk(OfProcess<Mutex<WalkAhead>>);
+pub(crate) struct Walk {
+    read: Mutex<Read>,
+    /// Locked before `read`, and waited for without the interpreter only.
+    walk: OfProcess<Mutex<granulo_store::Walk>>,
+}
 
 impl Walk {
     pub(crate) fn new(walk: granulo_store::Walk) -> Walk {
-        Walk(OfProcess::new(Mutex::new(WalkAhead { walk, read: VecDeque::new() })))
+        Walk { read: Mutex::default(), walk: OfProcess::new(Mutex::new(walk)) }
+    }
+}
+
+/// The next entry; `None` at the end.
+fn next(walk: &Mutex<granulo_store::Walk>, read: &Mutex<Read>) -> Option<Result<(Vec<u8>, Stat)>> {
+    let (mut walk, mut read) = (lock(walk), lock(read));
+    if read.is_empty() {
+        read_on(&mut walk, &mut read);
+    }
+    read.pop_front()
+}
+
+fn read_on(walk: &mut granulo_store::Walk, read: &mut Read) {
+    while read.len() < READ_AHEAD {
+        match walk.lend().transpose() {
+            Some(Ok(lent)) => read.push_back(Ok((path_of(lent.key), Stat::of(&lent.entry)))),
+            Some(Err(error)) => return read.push_back(Err(error)),
+            None => return,
+        }
     }
 }
 
@@ -135,14 +136,15 @@ impl Walk {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyString>, Stat)>> {
-        let Some(walk) = self.0.get() else {
-            return Err(pyo3::exceptions::PyValueError::new_err("a walk ends in the process that began it"));
+        let next = match lock_if_free(&self.read).and_then(|mut read| read.pop_front()) {
+            Some(next) => Some(next),
+            None => {
+                let Some(walk) = self.walk.get() else {
+                    return Err(pyo3::exceptions::PyValueError::new_err("a walk ends in the process that began it"));
+                };
+                py.detach(|| next(walk, &self.read))
+            }
         };
-        let read = lock_if_free(walk).and_then(|mut walk| walk.read.pop_front());
-        let next = match read {
-            Some(next) => next.map(Some),
-            None => py.detach(|| lock(walk).next()),
-        };
-        next.or_raise(py)?.map(|(path, stat)| Ok((text_of(py, &path)?, stat))).transpose()
+        next.transpose().or_raise(py)?.map(|(path, stat)| Ok((text_of(py, &path)?, stat))).transpose()
     }
 }
