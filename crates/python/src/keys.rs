@@ -30,6 +30,12 @@ pub(crate) fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
 
 /// The key that was given.
 pub(crate) fn key_of(given: &Bound<'_, PyAny>) -> PyResult<Key> {
+    // Most keys: their bytes are read where they are.
+    if let Ok(text) = given.cast::<PyString>()
+        && let Ok(text) = text.to_str()
+    {
+        return Key::parse(text).or_raise(given.py());
+    }
     Key::parse(bytes_of(given)?).or_raise(given.py())
 }
 
