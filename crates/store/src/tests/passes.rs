@@ -15,7 +15,7 @@ use crate::{Key, OpenOptions, Problem, Progress, Remedy, RepairOptions, RepairRe
 
 /// The names of all objects.
 fn names(store: &Store) -> Vec<String> {
-    store.walk(&Key::root()).unwrap().map(|listed| listed.unwrap().key.to_string()).skip(1).collect()
+    store.walk(&Key::root()).unwrap().map(|listed| listed.unwrap().key.to_string()).collect()
 }
 
 /// The check read a removal that the pass cannot read in which the segment is emptied.
