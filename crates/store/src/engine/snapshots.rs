@@ -43,7 +43,7 @@ impl Engine {
     /// [`ErrorKind::Exists`] if there is one of this name; [`ErrorKind::Usage`] if the name is invalid; any error of
     /// writing.
     pub(crate) fn take_snapshot(&self, name: &[u8]) -> Result<SnapshotRow> {
-        if !is_name(name) || u16::try_from(name.len()).is_err() {
+        if !is_name(name) {
             return Err(fail(ErrorKind::Usage, name, "a name has no / and at most 65,535 bytes"));
         }
         let created_nanoseconds = self.platform.now_nanoseconds();

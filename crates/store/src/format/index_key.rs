@@ -17,7 +17,13 @@ pub(crate) const ROOT: ObjectNumber = ObjectNumber(1);
 /// Key of the root directory.
 pub(crate) const ROOT_KEY: &[u8] = &[0; NUMBER_BYTES];
 
+/// The longest name, in bytes.
+pub(crate) const LONGEST_NAME_BYTES: usize = u16::MAX as usize;
+/// The longest key, in bytes: that of a superseded version of the longest name.
+pub(crate) const LONGEST_INDEX_KEY_BYTES: usize = NUMBER_BYTES + LONGEST_NAME_BYTES + 1 + SEQUENCE_BYTES;
+
 const NUMBER_BYTES: usize = 8;
+const SEQUENCE_BYTES: usize = 8;
 /// Bit in the key of an object.
 const OBJECT: u64 = 1 << 63;
 /// Bits in the key of the attributes of an entry.
@@ -185,10 +191,11 @@ pub(crate) fn is_superseded_by(key: &[u8], until: u64) -> bool {
     is_superseded(key) && key.split_last_chunk().is_some_and(|(_, last)| u64::from_be_bytes(*last) == until)
 }
 
-/// Whether an entry may have this name: not empty, not `.` or `..`, without NUL and `/`.
+/// Whether an entry may have this name: 1 to 65,535 bytes without NUL and `/`, not `.` or `..`.
 #[inline]
 pub(crate) fn is_name(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|&byte| byte == 0 || byte == b'/')
+    let is_short = name.len() <= LONGEST_NAME_BYTES;
+    is_short && !matches!(name, b"" | b"." | b"..") && !name.iter().any(|&byte| byte == 0 || byte == b'/')
 }
 
 #[cfg(test)]
@@ -267,11 +274,20 @@ mod tests {
 
     #[test]
     fn names_are_components_of_paths() {
-        for wrong in [&b""[..], b".", b"..", b"a/b", b"a\0", b"/"] {
+        let long = [b'a'; LONGEST_NAME_BYTES + 1];
+        for wrong in [&b""[..], b".", b"..", b"a/b", b"a\0", b"/", &long] {
             assert!(!is_name(wrong), "{wrong:?}");
         }
-        for right in [&b"..."[..], b".a", b"\x01", b" ", b"\xff"] {
+        for right in [&b"..."[..], b".a", b"\x01", b" ", b"\xff", &long[1..]] {
             assert!(is_name(right), "{right:?}");
+        }
+    }
+
+    #[test]
+    fn no_key_of_a_name_is_longer_than_the_longest() {
+        let entry = entry_key(ROOT, &[b'a'; LONGEST_NAME_BYTES]);
+        for key in [superseded_key(&entry, 1), superseded_key(&attributes_key(&entry), 1)] {
+            assert_eq!(key.len(), LONGEST_INDEX_KEY_BYTES);
         }
     }
 }

@@ -15,12 +15,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::ids::ObjectNumber;
-use super::index_key::is_name;
+use super::index_key::{LONGEST_NAME_BYTES, is_name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::escape;
 
 /// The longest key, in bytes.
 pub const LONGEST_KEY_BYTES: usize = u16::MAX as usize;
+const _: () = assert!(LONGEST_KEY_BYTES <= LONGEST_NAME_BYTES, "a key may be one name");
 
 /// The path of an object, relative to the root of the store.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -73,11 +74,11 @@ impl Key {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if `name` is not one component of a path.
+    /// [`ErrorKind::Usage`] if `name` is not one component of a path, or has more than 65,535 bytes.
     pub fn within(directory: ObjectNumber, name: &[u8]) -> Result<Key> {
         if !is_name(name) {
-            return Err(Error::new(ErrorKind::Usage, "use the name", "a name is one component of a path")
-                .at(&display_path(name)));
+            let cause = "a name is one component of a path, of at most 65,535 bytes";
+            return Err(Error::new(ErrorKind::Usage, "use the name", cause).at(&display_path(name)));
         }
         let mut bytes = shared_key(directory);
         bytes.push(0);

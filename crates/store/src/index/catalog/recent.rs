@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::format::entry::{Entry, Location, StoredKind, Time};
 use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
+use crate::format::index_key::LONGEST_INDEX_KEY_BYTES;
 use crate::io::varint::{put, take, take_bytes, unzigzag, zigzag};
 
 /// In place of the kind of an entry: the key was dropped.
@@ -50,7 +51,7 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [
 pub(crate) fn decode(bytes: &[u8]) -> Option<KeyChanges> {
     let (mut dropped, mut present, mut at) = (Vec::new(), Vec::new(), 0);
     while at < bytes.len() {
-        let length = take(bytes, &mut at)?;
+        let length = take(bytes, &mut at).filter(|&length| length <= LONGEST_INDEX_KEY_BYTES as u64)?;
         let key = take_bytes(bytes, &mut at, length)?.into();
         let kind = *bytes.get(at)?;
         at += 1;
@@ -101,6 +102,15 @@ mod tests {
             let location = Location { segment: SegmentNumber(1), offset: LogOffset(u64::MAX - 7), record_bytes };
             let mut bytes = Vec::new();
             encode(&mut bytes, [(&b"key"[..], Some(&Entry::removal(1, location)))].into_iter());
+            assert_eq!(decode(&bytes).is_some(), is_read);
+        }
+    }
+
+    #[test]
+    fn a_key_that_no_table_can_have_is_refused() {
+        for (more, is_read) in [(0, true), (1, false)] {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, [(&vec![b'k'; LONGEST_INDEX_KEY_BYTES + more][..], None)].into_iter());
             assert_eq!(decode(&bytes).is_some(), is_read);
         }
     }

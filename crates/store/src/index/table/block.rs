@@ -19,7 +19,7 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const HEADER_BYTES: usize = 16;
 /// Entries from one restart to the next.
 const RESTART_INTERVAL: usize = 16;
-/// Maximum number of pages of a block: two of the longest keys, one after the other.
+/// Maximum number of pages of a block: two of the longest keys of the index, one after the other.
 pub(crate) const MOST_PAGES: usize = 33;
 
 /// A block being built.

@@ -14,7 +14,7 @@ use twox_hash::XxHash3_64;
 
 use super::create_temporary;
 use crate::devices::device::{Device, DeviceFile};
-use crate::format::key::LONGEST_KEY_BYTES;
+use crate::format::index_key::LONGEST_INDEX_KEY_BYTES;
 use crate::io::varint;
 
 /// Maximum length in memory, in bytes. Smaller in tests, which then use a file.
@@ -22,7 +22,7 @@ const MEMORY_BYTES: usize = if cfg!(test) { 512 } else { 4 << 20 };
 /// Bytes per read.
 const READ_BYTES: usize = 256 << 10;
 /// Maximum length of an entry: two varints and a key.
-const LONGEST_BYTES: usize = 2 * varint::LONGEST_BYTES + LONGEST_KEY_BYTES;
+const LONGEST_BYTES: usize = 2 * varint::LONGEST_BYTES + LONGEST_INDEX_KEY_BYTES;
 
 /// A list being built. Removes its file when dropped.
 pub(super) struct Heads<'a> {
@@ -153,7 +153,7 @@ mod tests {
 
     fn key(number: u64) -> Vec<u8> {
         // A long one among short ones; entries span reads.
-        let length = if number % 97 == 96 { LONGEST_KEY_BYTES } else { number as usize % 40 };
+        let length = if number % 97 == 96 { LONGEST_INDEX_KEY_BYTES } else { number as usize % 40 };
         let mut key = number.to_be_bytes().to_vec();
         key.resize(length.max(8), b'k');
         key

@@ -14,6 +14,7 @@ use crate::devices::directory::Directory;
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
+use crate::format::index_key::LONGEST_INDEX_KEY_BYTES;
 use crate::index::catalog::TableRow;
 
 /// A device with an index directory, removed with the returned guard.
@@ -240,7 +241,7 @@ fn long_keys_make_long_blocks_and_still_fewer_on_every_level() {
     let mut entries = BTreeMap::new();
     let template = imported(1).into_values().next().unwrap();
     for byte in 0..200u8 {
-        entries.insert(vec![byte; 65_535], Entry { id: u64::from(byte) + 1, ..template });
+        entries.insert(vec![byte; LONGEST_INDEX_KEY_BYTES], Entry { id: u64::from(byte) + 1, ..template });
     }
     let row = write(&device, 1, &entries);
     let table = open(&device, &row);
@@ -250,7 +251,7 @@ fn long_keys_make_long_blocks_and_still_fewer_on_every_level() {
         assert_eq!(table.look_up(key).unwrap(), Some(*entry));
     }
     let mut writer = TableWriter::create(&device, 2).unwrap();
-    assert_eq!(writer.add(&[b'a'; 65_536], &template).unwrap_err().kind(), ErrorKind::Usage);
+    assert_eq!(writer.add(&[b'a'; LONGEST_INDEX_KEY_BYTES + 1], &template).unwrap_err().kind(), ErrorKind::Usage);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::table_path;
 use super::window::{Reach, Window};
 use crate::devices::device::DeviceFile;
 use crate::error::{Error, Result};
-use crate::format::index_key::is_superseded;
+use crate::format::index_key::{LONGEST_INDEX_KEY_BYTES, is_superseded};
 use crate::io::varint;
 
 /// Verified pages per progress report.
@@ -194,7 +194,8 @@ impl<'a> TableWalk<'a> {
             }
             let entry = cursor.next(block, &mut self.key, |bytes, at| leaf::decode(bytes, at, &mut before))?;
             let id = entry.resolve(&self.table.classes)?.id;
-            if self.entries > 0 && self.key <= self.last_key {
+            let ascends = self.entries == 0 || self.key > self.last_key;
+            if !ascends || self.key.len() > LONGEST_INDEX_KEY_BYTES {
                 return None;
             }
             if self.entries == 0 {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_64;
 
-use super::block::{BlockBuilder, PAGE_BYTES};
+use super::block::{BlockBuilder, HEADER_BYTES, MOST_PAGES, PAGE_BYTES};
 use super::filter::{DIRECTORY_LEVEL, FilterBuilder};
 use super::footer::{CLASSES_PER_BLOCK, Footer, KeyBounds, encode_classes};
 use super::heads::Heads;
@@ -23,13 +23,16 @@ use super::{INDEX_DIRECTORY, TEMPORARY, create_temporary, table_path};
 use crate::devices::device::{Device, DeviceFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Entry;
-use crate::format::index_key::is_superseded;
-use crate::format::key::LONGEST_KEY_BYTES;
+use crate::format::index_key::{LONGEST_INDEX_KEY_BYTES, is_superseded};
 use crate::index::catalog::TableRow;
 use crate::io::varint;
 
 /// Bytes per write.
 const WRITE_BYTES: usize = 1 << 20;
+
+/// An entry above the leaves with the longest key: four numbers at most, two before the key and two behind it.
+const LONGEST_HEAD_BYTES: usize = 4 * varint::LONGEST_BYTES + LONGEST_INDEX_KEY_BYTES;
+const _: () = assert!(HEADER_BYTES + 2 * LONGEST_HEAD_BYTES + 2 <= MOST_PAGES * PAGE_BYTES, "a block has two of them");
 
 /// A sorted table being written. Dropped without [`finish`](Self::finish), it leaves nothing behind.
 #[must_use = "a table that is not finished is removed"]
@@ -140,8 +143,8 @@ impl<'a> TableWriter<'a> {
         if self.entries > 0 && key <= self.last_key.as_slice() {
             return Err(self.refuse("the keys are not in ascending order"));
         }
-        if key.len() > LONGEST_KEY_BYTES {
-            return Err(self.refuse("a key is longer than 65,535 bytes"));
+        if key.len() > LONGEST_INDEX_KEY_BYTES {
+            return Err(self.refuse("a key is longer than that of any name"));
         }
         if let Some(cause) = leaf::refuse(entry) {
             return Err(self.refuse(cause));

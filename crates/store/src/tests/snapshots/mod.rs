@@ -8,6 +8,7 @@ use super::opening::{copy, kill};
 use super::*;
 use crate::PinnedSnapshot;
 use crate::format::ids::DeviceNumber;
+use crate::format::key::LONGEST_KEY_BYTES;
 
 mod trees;
 
@@ -96,6 +97,32 @@ fn a_snapshot_stays_whatever_is_done() {
     through_all(store, &home, &|store| {
         assert_eq!((shown(store), store.snapshots().unwrap()), (last.clone(), Vec::new()));
     });
+}
+
+#[test]
+fn the_longest_names_become_parts_of_tables_as_versions_too() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    let longest = |byte: u8| Key::parse(vec![byte; LONGEST_KEY_BYTES]).unwrap();
+    for byte in [b'a', b'b', b'c'] {
+        store.put(&longest(byte), &file(), &[byte; 100]).unwrap();
+    }
+    store.set_attributes(&longest(b'a'), &Attributes { mode: 0o100_600, ..file() }).unwrap();
+    let before = shown(&store);
+    store.create_snapshot("before").unwrap();
+    // The attributes alone, the record, and a tombstone.
+    store.set_attributes(&longest(b'a'), &Attributes { mode: 0o100_640, ..file() }).unwrap();
+    store.put(&longest(b'b'), &file(), b"other").unwrap();
+    assert!(store.remove(&longest(b'c')).unwrap());
+    let after = shown(&store);
+    let store = through_all(store, &home, &|store| {
+        assert!(shown(store) == after && then(store, "before") == before);
+    });
+    assert!(store.remove_snapshot("before").unwrap());
+    compact_all(&store);
+    is_sound(&store);
+    assert!(shown(&store) == after);
 }
 
 #[test]
