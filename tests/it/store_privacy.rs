@@ -69,6 +69,60 @@ fn root_is_told_that_a_store_is_somebody_elses() {
 }
 
 #[test]
+fn root_who_reads_the_store_of_somebody_else_keeps_nothing_of_it() {
+    if !is_root() {
+        return skip("only root can read the store of somebody else");
+    }
+    let mut place = Place::new(0, 0, &[]);
+    place.import(20, 0);
+    finish(Command::new("chown").args(["-R", "65534:65534"]).arg(&place.home)).ended(0);
+    if granulo_as_nobody(&place.sandbox).is_none() {
+        return;
+    }
+    let as_owner = |command: &str, rest: &[&str]| {
+        let mut owner = granulo_as_nobody(&place.sandbox).unwrap();
+        finish(owner.args(["store", command]).arg(&place.home).args(rest))
+    };
+    // Removes a file; returns how compaction ended, and what waits.
+    let free = |key: &str| {
+        as_owner("rm", &[key]).ended(0);
+        let ran = as_owner("compact", &["--all", "--json"]);
+        let waiting_bytes = ran.json()["done"]["waiting_bytes"].as_u64();
+        (ran.code, waiting_bytes.is_some_and(|bytes| bytes > 0), ran.said())
+    };
+    let pins = place.home.join("index/pins");
+    let owner_of = |path: &Path| fs::metadata(path).unwrap().uid();
+    for command in ["load", "check"] {
+        place.run_on(command, [""; 0]).ended(0);
+        assert_eq!((owner_of(&pins), files(&pins)), (65534, vec![]), "{command}");
+    }
+    assert_eq!(free("i1/d0/0000"), (Some(0), false, String::new()));
+    // While it reads.
+    let reader = granulo::store::Store::open_read_only(&place.home).unwrap();
+    let snapshot = reader.snapshot().unwrap();
+    assert_eq!(owner_of(&files(&pins)[0]), 65534);
+    assert_eq!(free("i1/d1/0001"), (Some(0), true, String::new()));
+    drop((snapshot, reader));
+    assert_eq!(free("i1/d2/0002"), (Some(0), false, String::new()));
+    // A reader that was killed before it had given away what it made.
+    fs::remove_dir(&pins).unwrap();
+    fs::create_dir(&pins).unwrap();
+    fs::set_permissions(&pins, fs::Permissions::from_mode(0o700)).unwrap();
+    let (code, is_waiting, said) = free("i1/d3/0003");
+    let names_it = |text: &str| text.contains("index/pins cannot be looked at (Permission denied)");
+    assert!((code, is_waiting) == (Some(1), true) && names_it(&said), "{code:?} {said}");
+    let status = as_owner("status", &["--json"]).ended(0).json();
+    assert_eq!(status["unknown_pins"][0]["cause"], "Permission denied", "{status}");
+    let segments = place.segments(0).len();
+    as_owner("rm", &["i1/d4/0004"]).ended(0);
+    as_owner("rm", &["i1/d5/0005"]).ended(0);
+    assert_eq!(place.segments(0).len(), segments, "each writer closed the store");
+    // The next one does.
+    place.run_on("load", [""; 0]).ended(0);
+    assert_eq!(free("i1/d6/0006"), (Some(0), false, String::new()));
+}
+
+#[test]
 fn a_store_is_shared_only_when_it_was_asked_for() {
     let mut place = Place::new(0, 0, &["--mode", "0660"]);
     place.import(10, 1);

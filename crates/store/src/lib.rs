@@ -115,6 +115,7 @@ pub use access::places::{ContentFile, Placed, PlacedRun};
 pub use access::read::{Buffer, Object, Status};
 pub use access::versions::{Removed, Version, VersionContent, Versions};
 pub use access::walk::{Lent, Listed, Walk};
+pub use devices::platform::UnknownPin;
 pub use devices::slot::Trouble;
 pub use devices::survey::OpenOptions;
 pub use engine::divergence::Rejected;

@@ -149,6 +149,8 @@ impl CompactArguments {
         let done = if self.dry_run { None } else { Some(self.run_with_progress(store, &options)?) };
         super::say_postponed(done.as_ref().map_or(&plan.postponed, |done| &done.postponed).len());
         let ended = done.as_ref().map_or(Ended::Well, how_it_ended);
+        let waiting_bytes = done.as_ref().map_or(0, |done| done.waiting_bytes);
+        let ended = ended.and(super::say_unknown_pins(store, waiting_bytes));
         emit(&self.document, || document(&plan, done.as_ref()))?;
         if let Some(done) = done.as_ref().filter(|_| !self.document.json) {
             output::print(|out| writeln!(out, "{}", done_words(done)))?;

@@ -56,8 +56,8 @@ use crate::report::fields::Fields;
 use crate::report::store::{ObjectType, count_words};
 use crate::store::geometry::Alignment;
 use crate::store::tree::Reports;
-use crate::store::{Class, Key, Listed, OpenOptions, Store};
-use crate::units::{format_count, parse_size};
+use crate::store::{Class, Key, Listed, OpenOptions, Store, UnknownPin};
+use crate::units::{escape_path, format_count, parse_size};
 
 /// Time between two attempts to become the writer.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
@@ -311,6 +311,22 @@ fn say_reports(reports: &Reports) -> bool {
         output::warn(&format!("{} more like these", format_count(unsaid.into())));
     }
     reports.count > 0
+}
+
+/// Warns of what keeps space that was freed and cannot be looked at; returns whether there is nothing.
+fn say_unknown_pins(store: &Store, waiting_bytes: u64) -> bool {
+    let unknown = if waiting_bytes > 0 { store.unknown_pins() } else { Vec::new() };
+    unknown.iter().for_each(|pin| output::warn(&format!("space that was freed waits: {}", unknown_pin_words(pin))));
+    unknown.is_empty()
+}
+
+/// What may be the pin of a reader, and what to do.
+fn unknown_pin_words(pin: &UnknownPin) -> String {
+    format!(
+        "{} cannot be looked at ({}), and another user may read the store; if nobody does, remove it as root",
+        escape_path(&pin.path),
+        pin.cause
+    )
 }
 
 /// Alignment of the content of files, as specified by `--align`.

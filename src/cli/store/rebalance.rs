@@ -86,12 +86,13 @@ impl RebalanceArguments {
             let number = number.0;
             output::warn(&format!("segment {number:016x} is kept: it contains damage; see granulo store check --deep"));
         }
+        let is_known = super::say_unknown_pins(store, done.as_ref().map_or(0, |done| done.waiting_bytes));
         super::say_postponed(done.as_ref().map_or(&plan.postponed, |done| &done.postponed).len());
         emit(&self.document, || document(&plan, done.as_ref()))?;
         if let Some(done) = done.as_ref().filter(|_| !self.document.json) {
             output::print(|out| writeln!(out, "{}", done_words(done)))?;
         }
-        Ok(if is_amiss { Ended::Amiss } else { Ended::Well })
+        Ok(if is_amiss || !is_known { Ended::Amiss } else { Ended::Well })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::report::store::{format_minute, write_fact, write_sentences};
 use crate::report::store_page;
 use crate::report::table::table;
 use crate::store::ids::DeviceNumber;
-use crate::store::{AgedSegments, Census, DeviceState, DeviceStatus, HeldBySnapshots, StoreStatus, Time};
+use crate::store::{AgedSegments, Census, DeviceState, DeviceStatus, HeldBySnapshots, StoreStatus, Time, UnknownPin};
 use crate::units::{escape, escape_path, format_count, format_counted, format_share, format_size, format_time};
 
 /// Show the devices of a store, how full they are, and pending work
@@ -64,6 +64,7 @@ struct StatusDocument {
     waiting_bytes: u64,
     pins: Vec<String>,
     may_lack_pins: bool,
+    unknown_pins: Vec<UnknownPinRecord>,
     snapshots: Vec<HeldRecord>,
     held_objects: u64,
     held_size_bytes: u128,
@@ -74,6 +75,12 @@ struct StatusDocument {
     writer: bool,
     counts: Option<CountsDocument>,
     segment_ages: Option<Vec<AgeDocument>>,
+}
+
+#[derive(Serialize)]
+struct UnknownPinRecord {
+    path: String,
+    cause: String,
 }
 
 #[derive(Serialize)]
@@ -195,6 +202,9 @@ fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Writ
         let names: Vec<String> = status.pins.iter().map(|name| escape(name.as_bytes())).collect();
         line("pinned", format!("what is freed waits for {}", names.join(", ")))?;
     }
+    for pin in &status.unknown_pins {
+        line("readers", super::unknown_pin_words(pin))?;
+    }
     if status.may_lack_pins {
         line(
             "pins",
@@ -303,6 +313,7 @@ fn document(status: &StoreStatus, held: &HeldBySnapshots, ages: Option<&[AgedSeg
         segment_bytes: device.segment_bytes,
         unit_bytes: device.unit_bytes,
     };
+    let unknown_pin = |pin: &UnknownPin| UnknownPinRecord { path: escape_path(&pin.path), cause: pin.cause.clone() };
     let counts = |census: &Census| CountsDocument {
         files: census.files,
         large_files: census.large_files,
@@ -337,6 +348,7 @@ fn document(status: &StoreStatus, held: &HeldBySnapshots, ages: Option<&[AgedSeg
         waiting_bytes: status.waiting_bytes,
         pins: status.pins.clone(),
         may_lack_pins: status.may_lack_pins,
+        unknown_pins: status.unknown_pins.iter().map(unknown_pin).collect(),
         snapshots: held.snapshots.iter().map(HeldRecord::of).collect(),
         held_objects: held.all.objects,
         held_size_bytes: held.all.size_bytes,

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock, statvfs};
+use rustix::fs::{FlockOperation, statvfs};
 
 use super::anchored::Anchor;
-use super::platform::{Creator, Lock, Platform, PrivateDevice};
+use super::locked::{Held, try_lock};
+use super::pins;
+use super::platform::{Creator, Lock, Platform, PrivateDevice, UnknownPin};
 use crate::devices::device::Device;
 use crate::devices::directory::{Directory, open_regular};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,34 +25,23 @@ pub(crate) const LOCK: &str = "lock";
 const LONGEST_TEXT: u64 = 40;
 /// Follows the process id until the log has been recovered.
 const RECOVERING: &str = " recovering";
-/// Directory of readers' pins, in that of the index.
-const PINS: &str = "pins";
 
 /// This machine.
 #[derive(Debug)]
 pub(crate) struct Host;
 
-/// An open file that holds a lock.
+/// The lock of the writer.
 #[derive(Debug)]
-struct Held {
-    file: File,
-}
+struct WriterLock(Held);
 
-impl Lock for Held {
+impl Lock for WriterLock {
     fn sign(&self, has_recovered: bool) {
         // The lock itself decides who holds it.
         let text = format!("{}{}\n", std::process::id(), if has_recovered { "" } else { RECOVERING });
-        let written = self.file.write_all_at(text.as_bytes(), 0);
+        let written = self.0.file.write_all_at(text.as_bytes(), 0);
         // On a full device the text of a former holder must not stay: an empty one says nothing.
         let length = if written.is_ok() { text.len() as u64 } else { 0 };
-        let _ = self.file.set_len(length);
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // Closing is not enough: a child started by another thread also has the file until it calls `exec`.
-        let _ = flock(&self.file, FlockOperation::Unlock);
+        let _ = self.0.file.set_len(length);
     }
 }
 
@@ -82,24 +73,12 @@ impl Drop for Temporary {
     }
 }
 
-fn try_lock(file: File, operation: FlockOperation) -> io::Result<Option<Held>> {
-    match flock(&file, operation) {
-        Ok(()) => Ok(Some(Held { file })),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// The text in the lock of a directory.
 fn signature(directory: &Path) -> io::Result<String> {
     let mut text = String::new();
     let lock = open_regular(OpenOptions::new().read(true), &directory.join(LOCK))?;
     lock.take(LONGEST_TEXT).read_to_string(&mut text)?;
     Ok(text)
-}
-
-fn pin_path(index: &Path, epoch: u64) -> PathBuf {
-    index.join(PINS).join(format!("{epoch:016x}"))
 }
 
 /// Gives what this user made, found with these attributes, permission bits that the umask removed and the store's group
@@ -126,22 +105,6 @@ fn open_to_lock(path: &Path, mode: u32) -> io::Result<File> {
     let file = open_regular(&mut options, path)?;
     widen(path, &file.metadata()?, mode)?;
     Ok(file)
-}
-
-/// Opens the file of a pin, and creates it and its directory if they do not exist. Whoever may change the index may pin
-/// it, and find the pins of others.
-fn open_pin(index: &Path, epoch: u64) -> io::Result<File> {
-    let (path, mode) = (pin_path(index, epoch), fs::metadata(index)?.mode() & 0o777);
-    let opened = open_to_lock(&path, mode & 0o666);
-    if !opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        return opened;
-    }
-    let pins = index.join(PINS);
-    match fs::DirBuilder::new().mode(mode).create(&pins) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => widen(&pins, &fs::metadata(&pins)?, mode)?,
-    }
-    open_to_lock(&path, mode & 0o666)
 }
 
 impl Platform for Host {
@@ -179,7 +142,7 @@ impl Platform for Host {
         let mode = superblock.map_or(PRIVATE_MODE.into(), |superblock| superblock.mode() & 0o666);
         let file = open_to_lock(&directory.join(LOCK), mode)?;
         let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(held.map(|held| Box::new(held) as Box<dyn Lock>))
+        Ok(held.map(|held| Box::new(WriterLock(held)) as Box<dyn Lock>))
     }
 
     fn holder(&self, directory: &Path) -> Option<u32> {
@@ -199,40 +162,15 @@ impl Platform for Host {
     }
 
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
-        let file = match open_pin(index, epoch) {
-            // If a reader may not write, files may be freed while it reads; it then finds damage and looks them up
-            // again.
-            Err(error)
-                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
-            {
-                return Ok(None);
-            }
-            other => other?,
-        };
-        flock(&file, FlockOperation::LockShared)?;
-        Ok(Some(Box::new(Held { file })))
+        pins::pin(index, epoch)
     }
 
-    fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64> {
-        let entries = match fs::read_dir(index.join(PINS)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(below),
-            other => other?,
-        };
-        // Earlier versions created it with the umask alone, and readers of other users could not pin.
-        let (pins, mode) = (index.join(PINS), fs::metadata(index)?.mode() & 0o777);
-        widen(&pins, &fs::metadata(&pins)?, mode)?;
-        let mut free_below = below;
-        for entry in entries {
-            let entry = entry?;
-            let epoch = entry.file_name().to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
-            let Some(epoch) = epoch.filter(|&epoch| epoch < below) else { continue };
-            let pin = open_regular(OpenOptions::new().read(true), &entry.path())?;
-            match try_lock(pin, FlockOperation::NonBlockingLockExclusive)? {
-                Some(_) => fs::remove_file(entry.path())?,
-                None => free_below = free_below.min(epoch),
-            }
-        }
-        Ok(free_below)
+    fn unpinned(&self, index: &Path, below: u64) -> u64 {
+        pins::lowest(index, below)
+    }
+
+    fn unknown_pins(&self, index: &Path) -> Vec<UnknownPin> {
+        pins::unknown(index)
     }
 
     fn private_device(&self) -> Result<PrivateDevice> {
@@ -277,30 +215,6 @@ impl Platform for Host {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().mode() & 0o777
-    }
-
-    #[test]
-    fn pins_have_the_permissions_of_the_index_whatever_the_umask() {
-        for (of_index, of_file) in [(0o700, 0o600), (0o770, 0o660), (0o777, 0o666)] {
-            let place = tempfile::tempdir().unwrap();
-            let index = place.path().join("index");
-            let device = Host.device_with(place.path(), of_file as u16);
-            device.create_directory("index").unwrap();
-            let pins = index.join(PINS);
-            let pin = Host.pin(&index, 7).unwrap();
-            assert!(pin.is_some());
-            assert_eq!((mode(&index), mode(&pins), mode(&pin_path(&index, 7))), (of_index, of_index, of_file));
-            assert_eq!(Host.unpinned(&index, 9).unwrap(), 7);
-            drop(pin);
-            // As made by an earlier version.
-            fs::set_permissions(&pins, fs::Permissions::from_mode(0o755)).unwrap();
-            assert_eq!(Host.unpinned(&index, 9).unwrap(), 9);
-            assert_eq!((mode(&pins), fs::read_dir(&pins).unwrap().count()), (of_index, 0));
-        }
-    }
 
     #[test]
     fn a_writer_has_recovered_only_if_it_says_so() {

@@ -27,6 +27,16 @@ pub(crate) struct PrivateDevice {
     pub(crate) guard: Box<dyn Lock>,
 }
 
+/// Something in the place of readers' pins that a writer cannot look at: it may be held, so what it could protect
+/// stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownPin {
+    /// The file of the pin, or the directory of all of them.
+    pub path: PathBuf,
+    /// Why it cannot be looked at.
+    pub cause: String,
+}
+
 /// Who creates what has no attributes of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Creator {
@@ -75,8 +85,12 @@ pub(crate) trait Platform: Send + Sync + Debug {
     }
     /// Pins what a snapshot of an epoch needs; `None` if that is impossible.
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>>;
-    /// The lowest pinned epoch below `below`, else `below`.
-    fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64>;
+    /// The lowest epoch below `below` that is or may be pinned, else `below`.
+    fn unpinned(&self, index: &Path, below: u64) -> u64;
+    /// What this process cannot look at in the place of pins, though it may change the index.
+    fn unknown_pins(&self, _index: &Path) -> Vec<UnknownPin> {
+        Vec::new()
+    }
     /// A place for an index used only by this process.
     fn private_device(&self) -> Result<PrivateDevice>;
     /// Nanoseconds since 1970.

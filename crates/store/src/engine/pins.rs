@@ -1,22 +1,33 @@
 //! Pins: they prevent superseded segments and extent files from being unlinked while they are still read.
 //!
-//! A reader that needs a snapshot for long holds a lock on a file of its epoch, which ends with its process. A pin **by
-//! name** outlives processes, power failures, and the index: the catalog has its epoch, and a release record in the
-//! log, repeated at the beginning of each segment, has the names of all existing pins. An index built from the log
-//! takes the names from there, and gives them its own first epoch: nothing that existed when it was built is unlinked
-//! before they are released. That epoch is above all earlier ones, so that locks of readers hold, too. An incomplete
-//! log may lack names; `status` says so until that is accepted.
+//! A reader that needs a snapshot for long holds a lock on a file of its epoch, which ends with its process. It may be
+//! another user than the writer: what the writer cannot look at counts as held. A pin **by name** outlives processes,
+//! power failures, and the index: the catalog has its epoch, and a release record in the log, repeated at the beginning
+//! of each segment, has the names of all existing pins. An index built from the log takes the names from there, and
+//! gives them its own first epoch: nothing that existed when it was built is unlinked before they are released. That
+//! epoch is above all earlier ones, so that locks of readers hold, too. An incomplete log may lack names; `status` says
+//! so until that is accepted.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 
 use super::Engine;
-use crate::devices::platform::Lock;
+use crate::Store;
+use crate::devices::platform::{Lock, UnknownPin};
 use crate::engine::recovered::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::rows::Change;
 use crate::index::table::INDEX_DIRECTORY;
 use crate::log::writer::release_record;
+
+impl Store {
+    /// What may be pins of readers who are other users, and cannot be looked at by this one, who may write to the
+    /// store: what was freed is kept for it.
+    pub fn unknown_pins(&self) -> Vec<UnknownPin> {
+        self.engine().unknown_pins()
+    }
+}
 
 /// Several locks as one.
 #[derive(Debug)]
@@ -32,8 +43,8 @@ impl Engine {
     /// Any error of locking.
     pub(crate) fn pin_epoch(&self, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
         let mut locks = Vec::new();
-        for place in self.index.places().iter() {
-            match self.platform.pin(&place.device.place().join(INDEX_DIRECTORY), epoch) {
+        for index in self.pinned_places() {
+            match self.platform.pin(&index, epoch) {
                 // A copy that is lost: a writer looks in the others too.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 pinned => locks.extend(pinned?),
@@ -92,16 +103,21 @@ impl Engine {
         Ok(true)
     }
 
-    /// The lowest epoch below `below` that is pinned, by a process or by name, else `below`.
-    ///
-    /// # Errors
-    /// Any error of looking for pins.
-    pub(crate) fn unpinned_epoch(&self, below: u64) -> io::Result<u64> {
+    /// The lowest epoch below `below` that is pinned, by a process or by name, or may be; else `below`.
+    pub(crate) fn unpinned_epoch(&self, below: u64) -> u64 {
         let named = self.view().state.pins.values().copied().min().unwrap_or(below);
-        let mut lowest = below.min(named);
-        for place in self.index.places().iter() {
-            lowest = lowest.min(self.platform.unpinned(&place.device.place().join(INDEX_DIRECTORY), below)?);
-        }
-        Ok(lowest)
+        let unpinned = |index: &PathBuf| self.platform.unpinned(index, below);
+        self.pinned_places().iter().map(unpinned).fold(below.min(named), u64::min)
+    }
+
+    /// What this process cannot look at in the place of readers' pins, though it may change the index: what was freed
+    /// stays for it.
+    pub(crate) fn unknown_pins(&self) -> Vec<UnknownPin> {
+        self.pinned_places().iter().flat_map(|index| self.platform.unknown_pins(index)).collect()
+    }
+
+    /// The directories of the copies of the index.
+    fn pinned_places(&self) -> Vec<PathBuf> {
+        self.index.places().iter().map(|place| place.device.place().join(INDEX_DIRECTORY)).collect()
     }
 }

@@ -8,6 +8,7 @@ use super::choice::dead_bytes;
 use super::scrub::{FINISHED, finished};
 use crate::Store;
 use crate::devices::device::{Device, Mode, Room};
+use crate::devices::platform::UnknownPin;
 use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::missing::PINS_DOUBTED;
@@ -132,6 +133,8 @@ pub struct StoreStatus {
     pub pins: Vec<String>,
     /// Whether there may be more: the index was built from an incomplete log.
     pub may_lack_pins: bool,
+    /// What may be pins of readers and cannot be looked at: what was freed waits for it, too.
+    pub unknown_pins: Vec<UnknownPin>,
     /// Bytes that a crash left after the end of the log, on the devices that are present.
     pub quarantined_bytes: u64,
     /// When the last scrub ended, nanoseconds since 1970.
@@ -270,6 +273,7 @@ impl Engine {
             index_devices: self.index_devices(),
             waiting_bytes: self.waiting_bytes(),
             pins: view.state.pins.keys().cloned().collect(),
+            unknown_pins: self.unknown_pins(),
             may_lack_pins: view.state.notes.contains_key(PINS_DOUBTED),
             quarantined_bytes: self.quarantine()?.iter().map(|one| one.bytes).sum(),
             scrubbed_nanoseconds: scrub.map(|(at, _)| at),

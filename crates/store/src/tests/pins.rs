@@ -147,6 +147,38 @@ fn the_snapshot_of_a_reader_stays_while_the_index_is_rebuilt() {
     }
 }
 
+/// As if it were that of another user.
+#[test]
+fn a_pin_that_cannot_be_looked_at_keeps_what_it_may_need_and_the_store_is_closed() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let put = |store: &Store, number: u64| store.put(&key(number), &Attributes::default(), &content(number)).unwrap();
+    let compact = |store: &Store| {
+        let all = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
+        store.compact(&all, &Progress::default()).unwrap().waiting_bytes
+    };
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    (0..3).for_each(|number| put(&store, number));
+    let name = format!("index/pins/{:016x}", store.engine().view().state.epoch);
+    std::fs::create_dir_all(home.join(&name)).unwrap();
+    assert!(store.remove(&key(1)).unwrap());
+    assert!(compact(&store) > 0);
+    let unknown = store.status(false).unwrap().unknown_pins;
+    assert!(unknown.len() == 1 && unknown[0].path.ends_with(&name), "{unknown:?}");
+    drop(store);
+    // A writer that does not close the store leaves a segment to the next.
+    let segments = || std::fs::read_dir(home.join("segments")).unwrap().count();
+    let before = segments();
+    for number in 3..6 {
+        put(&Store::open(&home).unwrap(), number);
+        assert_eq!(segments(), before);
+    }
+    std::fs::remove_dir(home.join(&name)).unwrap();
+    let store = Store::open(&home).unwrap();
+    assert_eq!((compact(&store), store.unknown_pins().len()), (0, 0));
+    assert!(segments() < before);
+}
+
 #[test]
 fn pins_that_were_released_do_not_come_back() {
     let geometry = geometry(2, 0, 2, (2, 0));

@@ -282,9 +282,8 @@ impl Engine {
     /// call does.
     ///
     /// # Errors
-    /// Any error of the catalog and of writing the release; the pins of readers cannot be read;
-    /// [`ErrorKind::Corrupt`] if a superseded file is in use. A file that cannot be removed is no error: an extent
-    /// file is retried by a later call, others are found by `check`.
+    /// Any error of the catalog and of writing the release; [`ErrorKind::Corrupt`] if a superseded file is in use. A
+    /// file that cannot be removed is no error: an extent file is retried by a later call, others are found by `check`.
     pub(crate) fn reclaim(&self) -> Result<()> {
         let _sync = lock(&self.sync);
         let mut writer = self.writer()?;
@@ -315,8 +314,7 @@ impl Engine {
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
         self.catalog.commit(&next)?;
         self.apply(&next)?;
-        let unpinned = self.unpinned_epoch(epoch + 1);
-        let free_below = unpinned.map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
+        let free_below = self.unpinned_epoch(epoch + 1);
         let view = self.view();
         Ok(view.state.superseded.iter().take_while(|&&(since, _)| since < free_below).cloned().collect())
     }
@@ -413,9 +411,11 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(()),
             other => other,
         }?;
-        self.reclaim()?;
+        let reclaimed = self.reclaim();
         // Everything is durable as it is: without a table the next open takes longer, that is all.
         let _ = self.flush_closing();
-        self.mark(true)
+        // What could not be freed now waits for another writer; it does not make this an unclean end.
+        let marked = self.mark(true);
+        reclaimed.and(marked)
     }
 }

@@ -107,8 +107,8 @@ impl Platform for Platformed {
         Ok(Some(Box::new(Held)))
     }
 
-    fn unpinned(&self, _: &Path, below: u64) -> io::Result<u64> {
-        Ok(below)
+    fn unpinned(&self, _: &Path, below: u64) -> u64 {
+        below
     }
 
     fn private_device(&self) -> Result<PrivateDevice> {
