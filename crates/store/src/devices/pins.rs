@@ -154,10 +154,16 @@ impl Pins {
         }
     }
 
-    /// Opens the file of an epoch.
+    /// Opens the file of an epoch, for writing if this user may: NFS and SMB lock no other file exclusively.
     fn open_pin(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = open_at(&self.directory, Path::new(name), flags, Mode::empty())?;
+        let open = |access| {
+            let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY;
+            open_at(&self.directory, Path::new(name), flags, Mode::empty())
+        };
+        let file = match open(OFlags::RDWR) {
+            Err(error) if is_refusal(&error) => open(OFlags::RDONLY)?,
+            opened => opened?,
+        };
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
     }
 
@@ -249,8 +255,10 @@ impl Pins {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
     use std::path::PathBuf;
+
+    use rustix::fs::fcntl_getfl;
 
     use super::*;
     use crate::devices::device::Device;
@@ -304,6 +312,19 @@ mod tests {
         // Of one that was killed.
         fs::write(index.join(PINS).join(name_of(7)), "").unwrap();
         assert_eq!((lowest(&index, 9), count(&index)), (9, 0));
+    }
+
+    #[test]
+    fn pins_are_opened_for_writing_as_not_every_file_system_locks_others() {
+        let (_place, index) = index();
+        let _held = pin(&index, 7).unwrap();
+        let pins = Pins::open(&index).unwrap();
+        let access = || fcntl_getfl(pins.open_pin(&name_of(7)).unwrap()).unwrap() & OFlags::RWMODE;
+        assert_eq!(access(), OFlags::RDWR);
+        // As made by an earlier version for another user.
+        fs::set_permissions(index.join(PINS).join(name_of(7)), Permissions::from_mode(0o400)).unwrap();
+        assert_eq!(access(), if geteuid().is_root() { OFlags::RDWR } else { OFlags::RDONLY });
+        assert_eq!((lowest(&index, 9), unknown(&index).len()), (7, 0));
     }
 
     #[test]
