@@ -343,14 +343,10 @@ impl Store {
         prepared.map(|()| store)
     }
 
-    /// What is due after recovery.
+    /// What is due after recovery. A writer on a full device leaves it to another: somebody must be able to free space.
     fn prepare(&mut self) -> Result<()> {
         self.recovered.detached = self.attach_detached()?;
-        if self.engine().is_writer() {
-            self.engine().forget_early()?;
-            self.engine().drop_versions()?;
-        }
-        Ok(())
+        if self.engine().is_writer() { self.engine().catch_up() } else { Ok(()) }
     }
 
     pub(crate) fn engine(&self) -> &Engine {

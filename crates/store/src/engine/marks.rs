@@ -36,15 +36,16 @@ impl Engine {
         marked.max(self.devices.history().newest().segments_begun)
     }
 
-    /// Makes everything durable, and records that in the log with a separate commit, unless the log already says so.
+    /// Makes everything durable, and records that in the log with a separate commit, unless the log already says so. The
+    /// index may wait for space.
     ///
     /// # Errors
-    /// Any error of writing or syncing; the store is then read-only, unless a device was full.
+    /// Any error of writing or syncing; the store is then read-only, unless the log has no space.
     pub(crate) fn mark(&self, is_close: bool) -> Result<()> {
         let _sync = lock(&self.sync);
         let mut writer = self.writer()?;
         if writer.durable_sequence < writer.position.sequence {
-            self.settle(&mut writer)?;
+            self.settle_log(&mut writer)?;
         }
         let is_said = match is_close {
             true => writer.position.sequence == 0 || writer.closed_sequence == Some(writer.position.sequence),
@@ -101,7 +102,7 @@ impl Engine {
         batch.is_close = is_close;
         let change = self.append_without_entries(writer, batch)?;
         self.apply_pending(writer, change)?;
-        self.settle(writer)?;
+        self.settle_log(writer)?;
         if is_close {
             writer.closed_sequence = Some(writer.position.sequence);
         }

@@ -167,6 +167,7 @@ impl Engine {
 
     pub(crate) fn compact(&self, options: &CompactOptions, progress: &Progress) -> Result<Compacted> {
         self.sync_all()?;
+        self.catch_up()?;
         if options.is_alone {
             let _sync = lock(&self.sync);
             let mut writer = self.writer()?;

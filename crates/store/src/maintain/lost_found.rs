@@ -42,6 +42,14 @@ impl Store {
         if engine.noted(DETACHED).is_none() {
             return Ok(0);
         }
+        let mut attached = 0;
+        engine.or_later(self.attach_all(&mut attached))?;
+        Ok(attached)
+    }
+
+    /// Attaches what is detached, and counts it. If that lacks space, the note stays, and the next writer does it.
+    fn attach_all(&self, attached: &mut u64) -> Result<()> {
+        let engine = self.engine();
         let snapshot = engine.snapshot();
         let mut ways = Ways::of(&snapshot)?;
         let mut detached = ways.detached();
@@ -58,6 +66,7 @@ impl Store {
                 batch.adopt(&key, &attributes(engine), number)?;
             }
             batch.commit()?;
+            *attached = detached.len() as u64;
             // One at a time: each needs 40 bytes for every directory.
             drop(ways);
             ways = Ways::of(&engine.snapshot())?;
@@ -67,8 +76,7 @@ impl Store {
         if !detached.is_empty() || dropped > 0 {
             self.sync()?;
         }
-        engine.note(&[(DETACHED, Vec::new())])?;
-        Ok(detached.len() as u64)
+        engine.note(&[(DETACHED, Vec::new())])
     }
 
     /// Removes all but one of several entries of a directory; returns how many.

@@ -1,8 +1,12 @@
 //! Full devices: filled as far as the store allows, then a few objects are removed, and compaction frees their space,
-//! again and again. What it moves may not use up the reserve of any device.
+//! again and again. What it moves may not use up the reserve of any device. And an index without any space, which keeps
+//! nobody from writing.
 
+use super::names::is_sound;
 use super::*;
 use crate::devices::placement::reserve_bytes;
+use crate::engine::missing::DETACHED;
+use crate::engine::snapshots::versions_due;
 use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
@@ -25,6 +29,51 @@ fn fill(store: &Store, random: &mut Random, model: &mut BTreeMap<String, Vec<u8>
             }
         }
     }
+}
+
+/// The index is on a fast device without any space, the log goes on on a slow one.
+#[test]
+fn what_is_due_in_an_index_without_space_keeps_no_writer_out() {
+    let settings = geometry(1, 1, 1, (1, 0));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    for number in 0..200 {
+        store.put(&key(&format!("{number:0>100}")), &file(), b"content").unwrap();
+    }
+    store.create_snapshot("snapshot").unwrap();
+    assert!(store.remove_tree(&Key::root()).unwrap());
+    let (versions, detached) = (versions_due().0, DETACHED);
+    store.engine().note(&[(detached, b"due".to_vec())]).unwrap();
+    world.fill(0, 0);
+    assert!(store.remove_snapshot("snapshot").unwrap());
+    let due = |store: &Store| [&versions[..], detached].map(|note| store.engine().noted(note).is_some());
+    assert_eq!(due(store), [true, true]);
+    // It is closed all the same.
+    let is_closed = |store: &Store| {
+        store.engine().close().unwrap();
+        let writer = store.engine().writer().unwrap();
+        writer.closed_sequence == Some(writer.position.sequence)
+    };
+    assert!(is_closed(store));
+    drop(subject);
+    for number in 0..3 {
+        world.fill(0, 0);
+        let subject = Simulated::open(&settings, &world).unwrap();
+        let store = subject.store();
+        assert_eq!((due(store), store.snapshots().unwrap().len()), ([true, true], 0));
+        store.put(&key(&format!("more/{number}")), &file(), b"content").unwrap();
+        store.sync().unwrap();
+        assert!(is_closed(store));
+    }
+    world.device(0).set_endless();
+    let subject = Simulated::open(&settings, &world).unwrap();
+    let store = subject.store();
+    assert_eq!(due(store), [false, false]);
+    for number in 0..3 {
+        assert_eq!(store.get(&key(&format!("more/{number}"))).unwrap().as_deref(), Some(&b"content"[..]));
+    }
+    is_sound(store);
 }
 
 #[test]

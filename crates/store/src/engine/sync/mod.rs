@@ -228,6 +228,29 @@ impl Engine {
         error.kind() == ErrorKind::NoSpace && self.latched().is_none()
     }
 
+    /// As [`settle`](Self::settle); what the index has no space for stays pending.
+    pub(super) fn settle_log(&self, writer: &mut Writer) -> Result<()> {
+        self.or_later(self.settle(writer))
+    }
+
+    /// The outcome of work in the index that is found again: if it only lacks space, it is left for later.
+    pub(crate) fn or_later(&self, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Err(error) if self.is_waiting_for_space(&error) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// What an earlier writer, or recovery, left to be done in the index. What that has no space for waits: a note says
+    /// so.
+    ///
+    /// # Errors
+    /// Any other error of reading and changing the index.
+    pub(crate) fn catch_up(&self) -> Result<()> {
+        self.or_later(self.forget_early())?;
+        self.or_later(self.drop_versions())
+    }
+
     /// `recent` becomes a sorted table; then the tables chosen by the policy become one. Nothing may be pending, and no
     /// batch may arrive.
     pub(crate) fn make_table(&self) -> Result<()> {
