@@ -258,6 +258,11 @@ fn directory_number(key: &[u8]) -> Option<(ObjectNumber, &[u8])> {
     Some((ObjectNumber(u64::from_be_bytes(*number)), rest))
 }
 
+/// Whether a key begins at the number of a directory: a path may lead to the same entry.
+pub(crate) fn is_numbered(key: &[u8]) -> bool {
+    directory_number(key).is_some_and(|(_, rest)| !rest.is_empty())
+}
+
 fn display_path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }

@@ -379,3 +379,73 @@ fn an_entry_is_found_by_the_number_of_its_directory_whatever_its_path() {
     assert!(!seen.contains_key("d/symlink"));
     assert_eq!(shown(&stays(store, &home)), seen);
 }
+
+/// A key of each form leads to one entry: between both, nothing happens, and nothing is lost.
+#[test]
+fn both_forms_of_a_key_are_one_name() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    let number = |path: &str| store.entry(&key(path)).unwrap().unwrap().entry.number;
+    let (d, sub) = (number("d"), number("d/sub"));
+    let within = |directory, name: &str| Key::within(directory, name.as_bytes()).unwrap();
+    let (before, id) = (shown(&store), store.engine().highest_id.load(std::sync::atomic::Ordering::Relaxed));
+    for name in NAMES {
+        let (path, numbered) = (key(&format!("d/{name}")), within(d, name));
+        for (one, other) in [(&path, &numbered), (&numbered, &path), (&numbered, &numbered)] {
+            store.rename(one, other, Existing::Replace).unwrap();
+            store.exchange(one, other).unwrap();
+            assert_eq!(store.rename(one, other, Existing::Refuse).unwrap_err().kind(), ErrorKind::Exists);
+            if name != "sub" {
+                assert_eq!(store.hard_link(one, other).unwrap_err().kind(), ErrorKind::Exists);
+            }
+        }
+    }
+    // A directory does not come below itself, if a path says so, or its own number.
+    for (one, other) in [(key("d"), within(d, "x")), (within(ROOT, "d"), key("d/sub/x"))] {
+        assert_eq!(store.rename(&one, &other, Existing::Replace).unwrap_err().kind(), ErrorKind::Usage);
+    }
+    for (one, other) in [(key("d"), within(d, "file")), (within(ROOT, "d"), key("d/sub/a"))] {
+        assert_eq!(store.exchange(&one, &other).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(store.exchange(&other, &one).unwrap_err().kind(), ErrorKind::Usage);
+    }
+    assert_eq!(shown(&store), before);
+    assert_eq!(store.engine().highest_id.load(std::sync::atomic::Ordering::Relaxed), id, "nothing is written");
+    // Within one batch as well.
+    let refused = |put: &dyn Fn(&mut Batch<'_>)| {
+        let mut batch = store.batch(Durability::None);
+        put(&mut batch);
+        batch.commit().unwrap_err().kind()
+    };
+    let file_and_below = refused(&|batch| {
+        batch.put(&within(d, "x"), &file(), b"file").unwrap();
+        batch.put(&key("d/x/below"), &file(), b"below").unwrap();
+    });
+    let below_and_file = refused(&|batch| {
+        batch.put(&key("d/x/below"), &file(), b"below").unwrap();
+        batch.put(&within(d, "x"), &file(), b"file").unwrap();
+    });
+    assert_eq!((file_and_below, below_and_file), (ErrorKind::Exists, ErrorKind::Exists));
+    for (one, other) in [(within(d, "new"), key("d/new")), (key("d/new"), within(d, "new"))] {
+        let mut batch = store.batch(Durability::None);
+        batch.put(&one, &file(), b"goes").unwrap();
+        assert!(batch.remove(&other).unwrap() && !batch.remove(&one).unwrap());
+        batch.commit().unwrap();
+    }
+    assert_eq!(shown(&store), before);
+    // What comes in the place of a removed tree is not in what was removed.
+    let mut batch = store.batch(Durability::None);
+    assert!(batch.remove_tree(&within(d, "sub")).unwrap());
+    batch.put(&key("d/sub/a/new"), &file(), b"new").unwrap();
+    batch.commit().unwrap();
+    let mut batch = store.batch(Durability::None);
+    assert!(batch.remove_tree(&key("d/sub/a")).unwrap());
+    assert!(!batch.remove(&within(number("d/sub"), "a")).unwrap());
+    batch.put(&within(number("d/sub"), "a"), &file(), b"a file now").unwrap();
+    batch.commit().unwrap();
+    let seen = shown(&store);
+    assert_eq!(
+        (seen["d/sub"].1 == sub, &seen["d/sub/a"].2[..], seen.len()),
+        (false, &b"a file now"[..], before.len() - 1)
+    );
+    assert_eq!(shown(&stays(store, &home)), seen);
+}

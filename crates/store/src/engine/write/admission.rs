@@ -21,14 +21,14 @@ use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind, Time};
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, object_key};
-use crate::format::key::{Key, goes_with, shared_key, shared_number, split};
+use crate::format::key::{Key, shared_number, split};
 use crate::format::record::{NewRecord, encode_directories};
 use crate::index::Snapshot;
 use crate::layout::granulo::Alignment;
 use crate::locks;
 
 /// Where the number of an object comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Number {
     /// None.
     None,
@@ -65,9 +65,12 @@ pub(super) struct Admitted {
     pub(super) parent: Number,
 }
 
-/// What is known of a path.
+/// A name in a directory, by whichever form of its key; without a name, the object with that number.
+type Place<'w> = (Number, &'w [u8]);
+
+/// What is known of a place.
 #[derive(Debug, Clone, Copy)]
-struct PathState {
+struct PlaceState {
     kind: Kind,
     number: Number,
 }
@@ -140,19 +143,26 @@ fn directories_below(snapshot: &Snapshot, top: ObjectNumber) -> Result<Vec<Objec
 struct Admission<'a, 'w> {
     engine: &'a Engine,
     accounts: &'a EngineAccounts<'a>,
-    /// State of paths after the records so far; `gone` covers those of a removed tree.
-    known: HashMap<&'w [u8], Option<PathState>>,
-    gone: Option<&'w [u8]>,
+    /// State of places after the records so far; `gone` has the directories of a removed tree, by number.
+    known: HashMap<Place<'w>, Option<PlaceState>>,
+    gone: &'w [ObjectNumber],
     missing: Vec<MissingAncestor<'w>>,
-    /// The directory of the last name.
+    /// Directories met, by path, and that of the last name.
+    directories: HashMap<&'w [u8], Number>,
     last: Option<(&'w [u8], Number)>,
     /// The batch may remove a directory.
     has_removals: bool,
 }
 
 impl<'w> Admission<'_, 'w> {
-    fn is_gone(&self, path: &[u8]) -> bool {
-        self.gone.is_some_and(|top| goes_with(path, top))
+    fn is_gone(&self, (directory, name): Place<'_>) -> bool {
+        matches!(directory, Number::Of(number) if !name.is_empty() && self.gone.binary_search(&number).is_ok())
+    }
+
+    /// From here on, other directories may have these paths.
+    fn forget_paths(&mut self) {
+        self.directories.clear();
+        self.last = None;
     }
 
     /// The directory with a path, created if it is missing.
@@ -167,32 +177,36 @@ impl<'w> Admission<'_, 'w> {
         let (mut above, mut unknown) = (path, Vec::new());
         let mut number = loop {
             let Some((next, name)) = split(above) else { break Number::Of(ROOT) };
-            match self.known.get(above) {
-                Some(Some(PathState { kind: Kind::Directory, number })) => break *number,
-                Some(Some(_)) => return Err(exists(above, "it is a file, so nothing can be below it")),
-                Some(None) | None => unknown.push((above, name)),
+            match self.directories.get(above) {
+                Some(number) => break *number,
+                None => unknown.push((above, name)),
             }
             above = next;
         };
         for (path, name) in unknown.into_iter().rev() {
             number = self.step_down(number, path, name)?;
+            self.directories.insert(path, number);
         }
         self.last = Some((path, number));
         Ok(number)
     }
 
     /// The directory `name` in another; it has this path.
-    fn step_down(&mut self, parent: Number, path: &'w [u8], name: &[u8]) -> Result<Number> {
-        if let Number::Of(above) = parent
-            && !self.known.contains_key(path)
-            && !self.is_gone(path)
-            && let Some(number) = self.there(above, path, name)?
-        {
-            return Ok(Number::Of(number));
+    fn step_down(&mut self, parent: Number, path: &'w [u8], name: &'w [u8]) -> Result<Number> {
+        let place = (parent, name);
+        match (self.known.get(&place), parent) {
+            (Some(Some(PlaceState { kind: Kind::Directory, number })), _) => return Ok(*number),
+            (Some(Some(_)), _) => return Err(exists(path, "it is a file, so nothing can be below it")),
+            (None, Number::Of(above)) if !self.is_gone(place) => {
+                if let Some(number) = self.there(above, path, name)? {
+                    return Ok(Number::Of(number));
+                }
+            }
+            _ => {}
         }
         let number = Number::Made(self.missing.len());
         self.missing.push(MissingAncestor { path, parent, put: None });
-        self.known.insert(path, Some(PathState { kind: Kind::Directory, number }));
+        self.known.insert(place, Some(PlaceState { kind: Kind::Directory, number }));
         Ok(number)
     }
 
@@ -215,35 +229,36 @@ impl<'w> Admission<'_, 'w> {
         }
     }
 
-    /// What is known of a path, and its index entry if that was looked up.
-    fn look_up(&self, path: &[u8], key: impl FnOnce() -> Option<Vec<u8>>) -> Result<(Option<PathState>, Before)> {
-        if let Some(known) = self.known.get(path) {
+    /// What is known of a place, and its index entry if that was looked up.
+    fn look_up(&self, place: Place<'_>) -> Result<(Option<PlaceState>, Before)> {
+        if let Some(known) = self.known.get(&place) {
             return Ok((*known, Before::Unknown));
         }
-        if self.is_gone(path) {
+        if self.is_gone(place) {
             return Ok((None, Before::Unknown));
         }
-        // A directory created by this piece is empty.
-        let entry = key().map(|key| self.accounts.snapshot.look_up(&key)).transpose()?.flatten();
-        let of = |entry: Entry| PathState { kind: entry.kind, number: Number::Of(entry.number) };
+        let entry = match place {
+            (Number::Of(object), []) => self.accounts.snapshot.look_up(&object_key(object))?,
+            (Number::Of(directory), name) => self.accounts.snapshot.look_up(&entry_key(directory, name))?,
+            // A directory created by this piece is empty.
+            _ => None,
+        };
+        let of = |entry: Entry| PlaceState { kind: entry.kind, number: Number::Of(entry.number) };
         Ok((entry.map(of), Before::Known(entry)))
     }
 
     fn put(&mut self, at: usize, path: &'w [u8], entry: &Entry) -> Result<Admitted> {
         if let Some(number) = shared_number(path) {
             let number = Number::Of(number);
-            self.known.insert(path, Some(PathState { kind: entry.kind, number }));
+            self.known.insert((number, &[]), Some(PlaceState { kind: entry.kind, number }));
             return Ok(Admitted { before: Before::Unknown, number, parent: Number::None });
         }
         let Some((above, name)) = split(path) else {
-            let (_, before) = self.look_up(path, || Some(ROOT_KEY.to_vec()))?;
+            let before = Before::Known(self.accounts.snapshot.look_up(ROOT_KEY)?);
             return Ok(Admitted { before, number: Number::Of(ROOT), parent: Number::None });
         };
         let parent = self.directory(above)?;
-        let (there, before) = self.look_up(path, || match parent {
-            Number::Of(directory) => Some(entry_key(directory, name)),
-            _ => None,
-        })?;
+        let (there, before) = self.look_up((parent, name))?;
         match (there.map(|there| there.kind), entry.kind) {
             // Replaced by another one.
             (Some(Kind::Directory), Kind::Directory) if !entry.number.is_none() => {
@@ -263,7 +278,7 @@ impl<'w> Admission<'_, 'w> {
         }
         if entry.kind == Kind::Link {
             let file = entry.linked();
-            if self.look_up(&shared_key(file), || Some(object_key(file).to_vec()))?.0.is_none() {
+            if self.look_up((Number::Of(file), &[]))?.0.is_none() {
                 return Err(Error::new(ErrorKind::NotFound, "create the link", "no shared file has this number"));
             }
         }
@@ -278,8 +293,11 @@ impl<'w> Admission<'_, 'w> {
         {
             missing.put.get_or_insert(at);
         }
-        let of_path = if number == Number::Own { Number::OfRecord(at) } else { number };
-        self.known.insert(path, Some(PathState { kind: entry.kind, number: of_path }));
+        let of_place = if number == Number::Own { Number::OfRecord(at) } else { number };
+        self.known.insert((parent, name), Some(PlaceState { kind: entry.kind, number: of_place }));
+        if entry.kind == Kind::Directory && !entry.number.is_none() {
+            self.forget_paths();
+        }
         Ok(Admitted { before, number, parent })
     }
 
@@ -329,7 +347,7 @@ impl<'w> Admission<'_, 'w> {
             Onto::Seen(_) => {
                 let number = Number::Of(entry.number);
                 let before = Before::Known(self.accounts.snapshot.look_up(&entry_key(directory, new_name))?);
-                self.known.insert(path, Some(PathState { kind: entry.kind, number }));
+                self.known.insert((Number::Of(directory), new_name), Some(PlaceState { kind: entry.kind, number }));
                 return Ok(Admitted { before, number, parent: Number::Of(directory) });
             }
         };
@@ -341,13 +359,15 @@ impl<'w> Admission<'_, 'w> {
     }
 
     fn remove(&mut self, path: &'w [u8], seen: &SeenEntry) -> Result<Admitted> {
-        self.known.insert(path, None);
-        (self.last, self.has_removals) = (None, true);
-        let admitted = |before| Admitted { before, number: Number::None, parent: Number::Of(seen.directory) };
+        let parent = Number::Of(seen.directory);
+        let admitted = |before| Admitted { before, number: Number::None, parent };
+        let Some((_, name)) = split(path) else { return Ok(admitted(Before::Unknown)) };
+        self.known.insert((parent, name), None);
+        self.forget_paths();
+        self.has_removals = true;
         if seen.version == self.accounts.state.version || seen.has_other {
             return Ok(admitted(Before::Known(seen.entry)));
         }
-        let Some((_, name)) = split(path) else { return Ok(admitted(Before::Unknown)) };
         let now = self.accounts.snapshot.look_up(&entry_key(seen.directory, name))?;
         // Another batch may have put something there meanwhile.
         let directory = now.filter(|entry| entry.kind == Kind::Directory).map(|entry| entry.number);
@@ -421,8 +441,9 @@ impl Engine {
             engine: self,
             accounts,
             known: HashMap::with_capacity(waiting.len()),
-            gone: None,
+            gone: &[],
             missing: Vec::new(),
+            directories: HashMap::new(),
             last: None,
             has_removals: false,
         };
@@ -433,9 +454,11 @@ impl Engine {
                 RecordSubject::Name(named) => admitted.push(admission.name(at, path, named)?),
                 RecordSubject::Attributes(named) => admitted.push(admission.attributes(path, named)?),
                 RecordSubject::Removal(seen) => admitted.push(admission.remove(path, seen)?),
-                RecordSubject::TreeRemoval(_) => {
+                RecordSubject::TreeRemoval(directories) => {
                     assert_eq!(at, 0, "the removal of a tree begins a piece");
-                    (admission.gone, admission.has_removals) = (Some(path), true);
+                    (admission.gone, admission.has_removals) = (directories, true);
+                    let top = admitted.first().zip(split(path)).map(|(removal, (_, name))| (removal.parent, name));
+                    admission.known.extend(top.map(|top| (top, None)));
                 }
             }
         }

@@ -28,7 +28,7 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Time};
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::entry_key;
-use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
+use crate::format::key::{Key, goes_with, is_numbered, is_within, shared_key, shared_number, split};
 use crate::format::record::NewRecord;
 use crate::layout::granulo::Alignment;
 use crate::{Durability, Store};
@@ -52,6 +52,8 @@ pub struct Batch<'s> {
     waiting: Vec<Waiting>,
     /// The highest key of waiting records.
     highest_key: Option<Arc<[u8]>>,
+    /// A waiting record has a key that begins at the number of a directory.
+    has_numbered: bool,
     /// Keys of waiting records; kept from the first removal on that searches them.
     keys: Option<BTreeSet<Arc<[u8]>>>,
     /// The tree whose removal is waiting: what was committed of it before is gone.
@@ -82,6 +84,7 @@ impl<'s> Batch<'s> {
             records: Vec::new(),
             waiting: Vec::new(),
             highest_key: None,
+            has_numbered: false,
             keys: None,
             removed_tree: None,
             nameless: BTreeSet::new(),
@@ -247,7 +250,7 @@ impl<'s> Batch<'s> {
             self.make_room(0)?;
         }
         self.settle()?;
-        let is_waiting = self.is_waiting(key.stored());
+        let is_waiting = self.may_be_waiting(key.stored());
         if !is_waiting && self.removed_tree.as_ref().is_some_and(|top| goes_with(key.stored(), top)) {
             return Ok(false);
         }
@@ -294,8 +297,13 @@ impl<'s> Batch<'s> {
         Ok(Some(SeenEntry { version, directory, entry, has_other: false }))
     }
 
-    /// Whether a waiting record has this key or is below it.
-    fn is_waiting(&mut self, key: &[u8]) -> bool {
+    /// Whether a waiting record has this key or is below it; it may if only one of them begins at the number of a
+    /// directory.
+    fn may_be_waiting(&mut self, key: &[u8]) -> bool {
+        let has_path = self.highest_key.as_ref().is_some_and(|highest| highest.first() > Some(&0));
+        if is_numbered(key) && (has_path || self.removed_tree.is_some()) || !is_numbered(key) && self.has_numbered {
+            return true;
+        }
         if self.highest_key.as_ref().is_none_or(|highest| key > &**highest) {
             return false;
         }
@@ -482,6 +490,7 @@ impl<'s> Batch<'s> {
         if self.highest_key.as_ref().is_none_or(|highest| key > *highest) {
             self.highest_key = Some(Arc::clone(&key));
         }
+        self.has_numbered |= is_numbered(&key);
         self.waiting.push(Waiting { key, start, record_bytes, subject });
         if self.durability == Durability::Each {
             let failed = self.failed;
@@ -516,6 +525,7 @@ impl<'s> Batch<'s> {
         // With a snapshot, changes would copy what it shares.
         self.near.leave();
         self.highest_key = None;
+        self.has_numbered = false;
         self.keys = None;
         self.removed_tree = None;
         self.nameless.clear();

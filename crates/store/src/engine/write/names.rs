@@ -41,6 +41,11 @@ struct Source<'k> {
 }
 
 impl Source<'_> {
+    /// Whether it has the name of a key that leads to this directory: the key may have another form.
+    fn is_at(&self, key: &Key, directory: ObjectNumber) -> bool {
+        self.seen.directory == directory && self.key.name() == key.name()
+    }
+
     /// The key of the entry.
     fn index_key(&self) -> Vec<u8> {
         match self.is_followed {
@@ -51,9 +56,9 @@ impl Source<'_> {
 }
 
 impl Batch<'_> {
-    /// Renames an object; a directory keeps everything in it. It keeps its number. If both names belong to one file,
-    /// nothing happens. If a key begins at the number of a directory, the caller knows that a directory does not come
-    /// below itself.
+    /// Renames an object; a directory keeps everything in it. It keeps its number. If both names are the same, or belong
+    /// to one file, nothing happens. If a key begins at the number of a directory, the caller knows that a directory
+    /// does not come below itself.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if it or its new directory does not exist; [`ErrorKind::Exists`] if the name is taken
@@ -64,11 +69,13 @@ impl Batch<'_> {
         self.refuse_root(to)?;
         self.at_once(|batch| {
             let source = batch.source(from)?;
-            let target = batch.see(to)?.and_then(|seen| seen.entry);
+            let seen = batch.see(to)?;
+            let target = seen.and_then(|seen| seen.entry);
+            let is_same_name = seen.is_some_and(|seen| source.is_at(to, seen.directory));
             let is_same_file = |target: Entry| source.entry.kind == Kind::Link && target.number == source.entry.number;
             match target {
                 Some(_) if existing == Existing::Refuse => return Err(is_taken(to)),
-                _ if from == to || target.is_some_and(is_same_file) => return Ok(()),
+                _ if is_same_name || target.is_some_and(is_same_file) => return Ok(()),
                 _ if is_within(to.stored(), from.stored()) => return Err(within_itself(to.stored())),
                 _ => {}
             }
@@ -77,7 +84,8 @@ impl Batch<'_> {
         })
     }
 
-    /// Exchanges the names of two objects.
+    /// Exchanges the names of two objects. If a key begins at the number of a directory, the caller knows that neither
+    /// is below the other.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if one of them does not exist; [`ErrorKind::Usage`] if one is below the other; any error
@@ -87,7 +95,7 @@ impl Batch<'_> {
         self.refuse_root(other)?;
         self.at_once(|batch| {
             let (first, second) = (batch.source(one)?, batch.source(other)?);
-            if one == other {
+            if first.is_at(other, second.seen.directory) {
                 return Ok(());
             }
             if is_within(one.stored(), other.stored()) || is_within(other.stored(), one.stored()) {
