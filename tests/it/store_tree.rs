@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use granulo::error::ErrorKind;
 use granulo::progress::Progress;
 use granulo::store::tree::{
-    ExportOptions, ExportSummary, ImportOptions, ImportSummary, export, import, import_tar, measure,
+    ExportOptions, ExportSummary, ImportOptions, ImportSummary, export, import, import_tar, measure, write_tar,
 };
-use granulo::store::{Attributes, Key, Plan, Store};
+use granulo::store::{Attributes, Durability, Key, Plan, Store};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
@@ -475,6 +475,56 @@ fn a_file_becomes_a_directory_and_names_are_taken_again_within_one_archive() {
         assert_eq!(place.store.get(&key(name)).unwrap().unwrap(), content, "{name}");
         assert_eq!(place.store.stat(&key(name)).unwrap().unwrap().names, names, "{name}");
     }
+}
+
+#[test]
+fn what_has_several_names_has_them_after_an_archive_too() {
+    use tar::EntryType as Is;
+    let place = Place::new();
+    let mode = |mode| Attributes { mode, ..Attributes::default() };
+    let mut batch = place.store.batch(Durability::Batch);
+    batch.put(&key("out/file"), &mode(0o100_640), b"content").unwrap();
+    batch.put(&key("out/large"), &mode(0o100_600), &content(300_000)).unwrap();
+    batch.symlink(&key("out/symlink"), &mode(0o120_777), b"to/where").unwrap();
+    batch.special(&key("out/fifo"), &mode(0o010_644), 0, 0).unwrap();
+    batch.special(&key("out/device"), &mode(0o020_600), 1, 3).unwrap();
+    batch.special(&key("out/socket"), &mode(0o140_700), 0, 0).unwrap();
+    batch.commit().unwrap();
+    let kinds = [Is::Regular, Is::Regular, Is::Symlink, Is::Fifo, Is::Char];
+    let names = ["file", "large", "symlink", "fifo", "device"];
+    for name in names.iter().chain(&["socket"]) {
+        place.store.hard_link(&key(&format!("out/{name}")), &key(&format!("out/{name} again"))).unwrap();
+    }
+    let mut bytes = Vec::new();
+    let written = write_tar(&place.store, &[key("out")], &mut bytes, &Progress::default()).unwrap();
+    assert_eq!((written.members, written.left_out, written.reports.count), (11, 2, 0));
+    let mut members: Vec<(String, Is, String)> = Vec::new();
+    for member in tar::Archive::new(&bytes[..]).entries().unwrap().map(Result::unwrap) {
+        let text =
+            |bytes: Option<std::borrow::Cow<'_, [u8]>>| String::from_utf8(bytes.unwrap_or_default().into()).unwrap();
+        let header = member.header();
+        members.push((text(Some(member.path_bytes())), header.entry_type(), text(member.link_name_bytes())));
+    }
+    for (name, kind) in names.iter().zip(kinds) {
+        let target = if kind == Is::Symlink { "to/where" } else { "" };
+        assert!(members.contains(&(format!("out/{name}"), kind, target.to_owned())), "{members:?}");
+        assert!(members.contains(&(format!("out/{name} again"), Is::Link, format!("out/{name}"))), "{members:?}");
+    }
+    // What has the name of a link gives way to it.
+    place.store.put(&key("in/out/symlink again"), &mode(0o100_640), b"something else").unwrap();
+    let summary = place.import_tar(&bytes).unwrap();
+    assert_eq!((summary.files, summary.symlinks, summary.specials, summary.links), (2, 1, 2, 5), "{summary:?}");
+    for name in names {
+        let stat = |path: String| place.store.stat(&key(&path)).unwrap().unwrap();
+        let (before, one, other) =
+            (stat(format!("out/{name}")), stat(format!("in/out/{name}")), stat(format!("in/out/{name} again")));
+        assert_eq!((one.entry.kind, one.entry.mode, one.names), (before.entry.kind, before.entry.mode, 2), "{name}");
+        assert_eq!((one.entry.number, one.entry.size_bytes), (other.entry.number, before.entry.size_bytes), "{name}");
+        let content = |path: String| place.store.get(&key(&path)).unwrap().unwrap();
+        assert!(content(format!("in/out/{name} again")) == content(format!("out/{name}")), "{name}");
+    }
+    let again = place.import_tar(&bytes).unwrap();
+    assert_eq!((again.unchanged, again.files, again.symlinks, again.specials, again.links), (11, 0, 0, 0, 0));
 }
 
 #[test]

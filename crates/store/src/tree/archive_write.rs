@@ -2,10 +2,10 @@
 //!
 //! Members are in key order, each directory before its content. What the old header has no room for is in a pax header:
 //! long names and targets, times to the nanosecond, large sizes and owners, extended attributes. Sparse files are in
-//! GNU's format 1.0; second and later names of a file are links to its first name in the archive. Sockets, which an
+//! GNU's format 1.0; second and later names of anything are links to its first name in the archive. Sockets, which an
 //! archive cannot hold, are left out and counted.
 //!
-//! Memory: one piece of content, and the first name of each file with several. Survives: objects that are damaged; what
+//! Memory: one piece of content, and the first name of each object with several. Survives: objects that are damaged; what
 //! cannot be read before its header is left out, what turns out damaged later is zeros from there on. Both are
 //! reported.
 
@@ -98,19 +98,18 @@ impl Writer<'_, '_> {
         if listed.key.is_root() {
             return Ok(());
         }
-        match listed.shared.filter(|&number| self.store.names_of(number) > 1) {
-            Some(number) => match self.names.get(&number).cloned() {
-                Some(first) => self.link(listed, &first),
-                None => {
-                    if self.file(listed)? {
-                        self.names.insert(number, listed.key.clone());
-                    }
-                    Ok(())
-                }
-            },
-            None if matches!(listed.entry.kind, Kind::Directory | Kind::Symlink | Kind::Special) => self.other(listed),
-            None => self.file(listed).map(drop),
+        let shared = listed.shared.filter(|&number| self.store.names_of(number) > 1);
+        if let Some(first) = shared.and_then(|number| self.names.get(&number)).cloned() {
+            return self.link(listed, &first);
         }
+        let is_there = match listed.entry.kind {
+            Kind::Directory | Kind::Symlink | Kind::Special => self.other(listed)?,
+            _ => self.file(listed)?,
+        };
+        if let Some(number) = shared.filter(|_| is_there) {
+            self.names.insert(number, listed.key.clone());
+        }
+        Ok(())
     }
 
     fn link(&mut self, listed: &Listed, first: &Key) -> Result<()> {
@@ -130,12 +129,12 @@ impl Writer<'_, '_> {
         )
     }
 
-    /// A directory, symlink, fifo or device.
-    fn other(&mut self, listed: &Listed) -> Result<()> {
+    /// A directory, symlink, fifo or device; returns whether it is in the archive.
+    fn other(&mut self, listed: &Listed) -> Result<bool> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let added = match self.store.read(&listed.key, &mut buffer) {
             // Removed meanwhile.
-            Ok(None) => Ok(()),
+            Ok(None) => Ok(false),
             Ok(Some(object)) => {
                 let file_type = FileType::from_raw_mode(u32::from(object.attributes.mode));
                 let (mut link, mut device) = (&[][..], (0, 0));
@@ -157,14 +156,17 @@ impl Writer<'_, '_> {
                     name.push(b'/');
                 }
                 match kind {
-                    Some(kind) => self.header(&name, &object.attributes, &Member { kind, data_bytes: 0, link, device }),
+                    Some(kind) => {
+                        let member = Member { kind, data_bytes: 0, link, device };
+                        self.header(&name, &object.attributes, &member).map(|()| true)
+                    }
                     None => {
                         self.summary.left_out += 1;
-                        Ok(())
+                        Ok(false)
                     }
                 }
             }
-            Err(error) => self.report(error, &listed.key),
+            Err(error) => self.report(error, &listed.key).map(|()| false),
         };
         self.buffer = buffer;
         added

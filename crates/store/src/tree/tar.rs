@@ -3,10 +3,9 @@
 //! One thread stores members in the order of the archive: the stream has one order. A member that the store already has
 //! (`unchanged`) is skipped, so an interrupted import can be repeated.
 //!
-//! An archive has a file with several names once, and its further names as links to the first. A link is the first sign
-//! that the file has several names: its content is then read from the store and stored again as a shared object; its
-//! old record is dead, and the next compaction frees it. A link to a symbolic link or a special file becomes another
-//! one of these, as in an import of a tree: in a store, only files have several names.
+//! An archive has a file with several names once, and its further names as links to the first; so too symbolic links and
+//! special files. A link is the first sign that it has several names: its record is then written again as that of a
+//! shared object; the old one is dead, and the next compaction frees it.
 //!
 //! Hostile archives: names that are absolute or climb with `..`, links to such, and links to what the store does not
 //! have below the prefix are refused, counted and reported; nothing outside the prefix is ever read or written. So is a
@@ -35,7 +34,7 @@ use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::progress::Progress;
 use crate::units::{MIB, escape};
-use crate::{Batch, Buffer, Durability, Listed, Object, Store};
+use crate::{Batch, Durability, Listed, Store};
 
 /// A batch is committed at this size,
 const BATCH_BYTES: u64 = 2 * MIB;
@@ -46,8 +45,6 @@ const OBJECT_BYTES: u64 = 256;
 /// Most bytes of the paths of the directories above a member in total: 2,047 directories above a name of 4,095 bytes,
 /// Linux's `PATH_MAX`, need slightly less.
 const MOST_ABOVE_BYTES: usize = 4 << 20;
-/// Bytes of one read from the store.
-const READ_BYTES: u64 = MIB;
 
 /// Imports the members of a tar archive, durable on return. The options `one_file_system` and `threads` have no effect.
 ///
@@ -352,17 +349,14 @@ impl<'s> TarImport<'s, '_, '_> {
         }
     }
 
-    /// Adds a name to the file `target`, or copies what is not a file.
+    /// Adds a name to the object `target`.
     fn link(&mut self, key: Key, listed: Option<&Listed>, target: &Key) -> std::result::Result<(), MemberFailure> {
         if key == *target {
             return Err(MemberFailure::Refused("it is a link to itself".to_owned()));
         }
         let number = match self.shared.get(target) {
             Some(&number) => number,
-            None => match self.shared_number(target)? {
-                Some(number) => number,
-                None => return self.copy(key, listed, target),
-            },
+            None => self.shared_number(target)?,
         };
         if listed.is_some_and(|listed| listed.shared == Some(number)) {
             self.done.unchanged += 1;
@@ -376,59 +370,20 @@ impl<'s> TarImport<'s, '_, '_> {
         Ok(())
     }
 
-    /// Stores another symbolic link or special file like the one that a link names: only files have several names.
-    fn copy(&mut self, key: Key, listed: Option<&Listed>, target: &Key) -> std::result::Result<(), MemberFailure> {
-        let mut buffer = Buffer::default();
-        let Object { entry, attributes, content, .. } =
-            self.store.read(target, &mut buffer)?.ok_or_else(missing_target)?;
-        let shown = |entry: &Entry| (entry.kind, entry.size_bytes, entry.mode, entry.uid, entry.gid, entry.mtime);
-        if let Some(same) = listed.filter(|listed| shown(&listed.entry) == shown(&entry)) {
-            let unlisted = Unlisted { xattrs: attributes.xattrs.clone(), content: content.to_vec() };
-            let compared = compare_with(self.store, &unlisted, same, self.options.verify)?;
-            if self.is_left(compared) {
-                return Ok(());
-            }
-        }
-        match (entry.kind, content) {
-            (Kind::Special, &[a, b, c, d, e, f, g, h]) => {
-                let (major, minor) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-                self.batch.special(&key, &attributes, major, minor)?;
-                self.done.specials += 1;
-            }
-            (Kind::Symlink, path) => {
-                self.batch.symlink(&key, &attributes, path)?;
-                self.done.symlinks += 1;
-            }
-            _ => return Err(MemberFailure::Refused("its target is not a file".to_owned())),
-        }
-        self.batch_objects += 1;
-        self.held_bytes += held_bytes(&key, &attributes) + content.len() as u64;
-        self.waiting.insert(key, false);
-        Ok(())
-    }
-
-    /// The number of the shared object of a key; a file with one name becomes one. `None` if it is not a file.
-    fn shared_number(&mut self, target: &Key) -> std::result::Result<Option<ObjectNumber>, MemberFailure> {
+    /// The number of the object of a key; if that is its only name, it becomes a shared one.
+    fn shared_number(&mut self, target: &Key) -> std::result::Result<ObjectNumber, MemberFailure> {
         // The content of the batch is visible only after a commit.
         self.commit()?;
         let listed = self.store.entry(target)?.ok_or_else(missing_target)?;
-        if listed.shared.is_some() || !matches!(listed.entry.kind, Kind::File | Kind::Large) {
-            return Ok(listed.shared);
-        }
-        let status = self.store.stat(target)?.ok_or_else(missing_target)?;
-        let mut stream = StoredData::new(self.store, target, &status.attributes, status.entry.size_bytes);
-        let size_bytes = Some(stream.left_bytes());
-        let put = self.batch.shared(&status.attributes, &mut stream, size_bytes);
-        let number = match stream.failure {
-            Some(error) if put.is_err() => return Err(error.into()),
-            _ => put?,
+        let number = match listed.shared {
+            Some(number) => return Ok(number),
+            None if listed.entry.kind == Kind::Directory => {
+                return Err(MemberFailure::Refused("its target is a directory".to_owned()));
+            }
+            None => self.batch.share(target)?,
         };
-        self.batch.link(target, number)?;
-        self.batch_objects += 2;
-        self.held_bytes += status.entry.size_bytes.min(SMALL_BYTES);
         self.shared.insert(target.clone(), number);
-        self.waiting.insert(target.clone(), false);
-        Ok(Some(number))
+        Ok(number)
     }
 
     fn commit(&mut self) -> Result<()> {
@@ -528,56 +483,6 @@ impl<R: Read> Read for Noting<'_, R> {
             }
             passed_on
         })
-    }
-}
-
-/// The data of a stored file as a stream, without holes.
-struct StoredData<'s> {
-    store: &'s Store,
-    key: &'s Key,
-    runs: std::vec::IntoIter<(u64, u64)>,
-    left: (u64, u64),
-    piece: Vec<u8>,
-    at: usize,
-    failure: Option<Error>,
-}
-
-impl<'s> StoredData<'s> {
-    fn new(store: &'s Store, key: &'s Key, attributes: &Attributes, size_bytes: u64) -> StoredData<'s> {
-        let runs = attributes.holes.as_ref().map_or_else(|| vec![(0, size_bytes)], |holes| holes.data.clone());
-        StoredData { store, key, runs: runs.into_iter(), left: (0, 0), piece: Vec::new(), at: 0, failure: None }
-    }
-
-    fn left_bytes(&self) -> u64 {
-        self.runs.as_slice().iter().map(|&(_, length)| length).sum()
-    }
-}
-
-impl Read for StoredData<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.piece.len() {
-            if self.left.1 == 0 {
-                let Some(run) = self.runs.next() else { return Ok(0) };
-                self.left = run;
-                continue;
-            }
-            let (offset, length) = self.left;
-            let wanted = length.min(READ_BYTES);
-            self.piece.clear();
-            self.at = 0;
-            match self.store.read_range(self.key, offset..offset + wanted, &mut self.piece) {
-                Ok(Some(got)) if got == wanted => self.left = (offset + wanted, length - wanted),
-                Ok(_) => return Err(io::Error::other("it became shorter")),
-                Err(error) => {
-                    self.failure = Some(error);
-                    return Err(io::Error::other("it cannot be read from the store"));
-                }
-            }
-        }
-        let got = buffer.len().min(self.piece.len() - self.at);
-        buffer[..got].copy_from_slice(&self.piece[self.at..self.at + got]);
-        self.at += got;
-        Ok(got)
     }
 }
 

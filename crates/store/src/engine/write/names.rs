@@ -119,28 +119,43 @@ impl Batch<'_> {
             if batch.see(name)?.is_some_and(|seen| seen.entry.is_some()) {
                 return Err(is_taken(name));
             }
-            let number = source.entry.number;
-            let link = Entry::link(number);
-            match source.entry.kind {
-                Kind::Link => {}
-                Kind::File | Kind::Large | Kind::Symlink | Kind::Special => {
-                    batch.add_again(&source, shared_key(number).into(), Onto::Any(Existing::Replace), None)?;
-                    // Its existing name leads to it from now on.
-                    let link = Source { entry: link, ..source };
-                    batch.add_again(&link, existing.stored().into(), Onto::Seen(source.seen.directory), None)?;
-                }
-                _ => {
-                    return Err(Error::new(
-                        ErrorKind::Usage,
-                        "give it another name",
-                        "a directory cannot have several names",
-                    )
-                    .at(&existing.to_path()));
-                }
-            }
-            let source = Source { entry: link, ..source };
-            batch.add_again(&source, name.stored().into(), Onto::Any(Existing::Refuse), None)
+            let link = batch.add_shared(source)?;
+            batch.add_again(&link, name.stored().into(), Onto::Any(Existing::Refuse), None)
         })
+    }
+
+    /// Rewrites what has a single name as what can have several; returns its number for [`link`](Batch::link).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it does not exist; [`ErrorKind::Usage`] if it is a directory; any error of reading the
+    /// record and of writing.
+    pub(crate) fn share(&mut self, existing: &Key) -> Result<ObjectNumber> {
+        self.refuse_root(existing)?;
+        let mut number = ObjectNumber::NONE;
+        self.at_once(|batch| {
+            let source = batch.source(existing)?;
+            number = batch.add_shared(source)?.entry.number;
+            Ok(())
+        })?;
+        Ok(number)
+    }
+
+    /// Rewrites what has a single name as what can have several; returns the link that its name is then.
+    fn add_shared<'k>(&mut self, source: Source<'k>) -> Result<Source<'k>> {
+        let Source { key, seen, entry: Entry { kind, number, .. }, .. } = source;
+        let link = Source { entry: Entry::link(number), ..source };
+        match kind {
+            Kind::Link => {}
+            Kind::File | Kind::Large | Kind::Symlink | Kind::Special => {
+                self.add_again(&source, shared_key(number).into(), Onto::Any(Existing::Replace), None)?;
+                self.add_again(&link, key.stored().into(), Onto::Seen(seen.directory), None)?;
+            }
+            _ => {
+                let cause = "a directory cannot have several names";
+                return Err(Error::new(ErrorKind::Usage, "give it another name", cause).at(&key.to_path()));
+            }
+        }
+        Ok(link)
     }
 
     /// Changes the attributes of an object; a file with several names has one set for all. Its type and, for a sparse
