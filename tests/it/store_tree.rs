@@ -528,6 +528,20 @@ fn what_has_several_names_has_them_after_an_archive_too() {
 }
 
 #[test]
+fn attributes_of_any_name_go_through_an_archive() {
+    let place = Place::new();
+    let names = [&b"user.%"[..], b"user.a%3Db", b"user.a=b", b"user.line\n", b"user.p%25"];
+    let xattrs: Vec<(Vec<u8>, Vec<u8>)> = names.iter().map(|name| (name.to_vec(), b"=%25\n".to_vec())).collect();
+    place.store.put(&key("file"), &Attributes { mode: 0o100_600, xattrs, ..Attributes::default() }, b"x").unwrap();
+    let mut bytes = Vec::new();
+    let written = write_tar(&place.store, &[key("file")], &mut bytes, &Progress::default()).unwrap();
+    assert_eq!((written.members, written.left_out), (1, 0));
+    assert_eq!(place.import_tar(&bytes).unwrap().xattrs_unreadable, 0);
+    let of = |path: &str| place.store.stat(&key(path)).unwrap().unwrap().attributes.xattrs;
+    assert_eq!((of("in/file").len(), of("in/file")), (names.len(), of("file")));
+}
+
+#[test]
 fn what_is_not_an_archive_and_what_is_truncated_is_said() {
     use tar::EntryType as Is;
     let place = Place::new();

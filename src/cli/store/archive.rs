@@ -54,7 +54,7 @@ pub(super) fn get(store: &Store, keys: Vec<Key>, path: Option<&Path>, quiet: boo
     }
     let is_amiss = say_reports(&summary.reports);
     if summary.left_out > 0 {
-        let what = count_words(&[(summary.left_out, "socket or attribute", "sockets or attributes")]);
+        let what = count_words(&[(summary.left_out, "socket", "sockets")]);
         output::warn(&format!("left out {what} that a tar archive cannot hold"));
     }
     target.commit()?;

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
+use super::header::xattr_keyword;
 use super::{Ledger, Reports};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
@@ -39,7 +40,7 @@ pub struct ArchiveSummary {
     pub members: u64,
     /// Bytes of content, without holes.
     pub content_bytes: u64,
-    /// Sockets, and extended attributes with '=' in their names: a tar archive cannot hold them.
+    /// Sockets, which a tar archive cannot hold.
     pub left_out: u64,
     /// Objects that are missing, or only partly there.
     pub reports: Reports,
@@ -258,11 +259,7 @@ impl Writer<'_, '_> {
             record(b"atime", decimal_time(atime).as_bytes(), &mut records);
         }
         for (name, value) in &attributes.xattrs {
-            if name.contains(&b'=') {
-                self.summary.left_out += 1;
-                continue;
-            }
-            record(&[b"SCHILY.xattr.", &name[..]].concat(), value, &mut records);
+            record(&xattr_keyword(name), value, &mut records);
         }
         if !records.is_empty() {
             let size_bytes = records.len() as u64;

@@ -214,6 +214,19 @@ pub(super) fn xattr_name(keyword: &[u8]) -> Vec<u8> {
     }
 }
 
+/// The name of an extended attribute as GNU tar has it in a keyword: see [`xattr_name`].
+pub(super) fn xattr_keyword(name: &[u8]) -> Vec<u8> {
+    let mut keyword = b"SCHILY.xattr.".to_vec();
+    for &byte in name {
+        match byte {
+            b'=' => keyword.extend_from_slice(b"%3D"),
+            b'%' => keyword.extend_from_slice(b"%25"),
+            _ => keyword.push(byte),
+        }
+    }
+    keyword
+}
+
 /// The map of a sparse file from the runs in an archive; `None` if there are no holes.
 pub(super) fn sparse_map(runs: &[(u64, u64)], size_bytes: u64, data_bytes: u64) -> Decoded<Option<Holes>> {
     let mut data: Vec<(u64, u64)> = Vec::new();
@@ -305,6 +318,10 @@ mod tests {
     #[test]
     fn names_of_attributes_are_taken_out_of_keywords() {
         assert_eq!(xattr_name(b"user.a%3Db%25c%"), b"user.a=b%c%");
+        assert_eq!(xattr_keyword(b"user.a=b%c"), b"SCHILY.xattr.user.a%3Db%25c");
+        for name in [&b"user.a%3Db"[..], b"user.p%25", b"user.=", b"user.%", b"user.%253D=%", b"user.\n\xff"] {
+            assert_eq!(xattr_name(xattr_keyword(name).strip_prefix(b"SCHILY.xattr.").unwrap()), name);
+        }
     }
 
     #[test]
