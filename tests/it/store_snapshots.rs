@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use granulo::store::Store;
+
 use crate::args;
 use crate::harness::{Ran, run, sandbox};
 use crate::mounted::Place;
@@ -118,6 +120,27 @@ fn snapshots_are_listed_with_what_they_alone_keep_and_removed() {
     assert_eq!(snapshot("ls", &home, &[]).ended(0).text(), "no snapshots\n");
     on("compact", &home, ["--all"]).ended(0);
     assert!(on("check", &home, ["--deep"]).ended(0).text().contains("no problems"));
+}
+
+#[test]
+fn a_name_that_looks_like_another_is_not_removed_with_it() {
+    let sandbox = sandbox();
+    let home = sandbox.path().join("home");
+    on("init", &home, [""; 0]).ended(0);
+    // The second is how the first is shown.
+    for name in ["a\x1b", "a\\x1b"] {
+        snapshot("create", &home, &[name]).ended(0);
+    }
+    assert_eq!(snapshot("rm", &home, &["a\\x1b"]).ended(0).text(), "removed a\\\\x1b\n");
+    assert_eq!(snapshot("rm", &home, &["a\\x1b"]).ended(0).text(), "removed a\\x1b\n");
+    let store = Store::open(&home).unwrap();
+    store.pin("a\x1b").unwrap();
+    store.pin("a\\x1b").unwrap();
+    drop(store);
+    on("unpin", &home, ["a\\x1b"]).ended(0);
+    let pins = Store::open_read_only(&home).unwrap().pins().unwrap();
+    assert_eq!(pins.iter().map(|(name, _)| &name[..]).collect::<Vec<_>>(), ["a\x1b"]);
+    on("unpin", &home, ["a\\x1b"]).ended(0);
 }
 
 #[test]

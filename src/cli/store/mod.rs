@@ -18,6 +18,7 @@ mod keys;
 mod list;
 mod load;
 mod log;
+mod named;
 mod patterns;
 pub(super) mod problems;
 mod progress;

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::completeness::emit;
+use super::named::position_of;
 use super::{Ended, StoreToWrite, with_failures};
 use crate::cli::output::DocumentArguments;
 use crate::error::{Error, ErrorKind, Result};
@@ -53,10 +54,10 @@ impl UnpinArguments {
         // Names are shown escaped: what is shown is accepted, too. All are known before one is released.
         let mut unpinned = Vec::new();
         for wanted in &self.names {
-            let is_it = |name: &&String| {
-                name.as_bytes() == wanted.as_bytes() || escape(name.as_bytes()).as_bytes() == wanted.as_bytes()
+            let found = position_of(wanted.as_bytes(), pins.iter().map(String::as_bytes));
+            let Some(name) = found.and_then(|at| pins.get(at)) else {
+                return Err(no_such_pin(wanted.as_bytes(), &pins));
             };
-            let Some(name) = pins.iter().find(is_it) else { return Err(no_such_pin(wanted.as_bytes(), &pins)) };
             unpinned.push(name.clone());
         }
         for name in &unpinned {

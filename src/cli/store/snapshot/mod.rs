@@ -3,12 +3,15 @@
 mod difference;
 mod expiry;
 
+use std::collections::BTreeSet;
+
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use self::difference::DifferenceArguments;
 use self::expiry::Expiry;
 use super::completeness::emit;
+use super::named::position_of;
 use super::{Ended, StoreToRead, StoreToWrite, output, usage_error, with_failures};
 use crate::cli::now;
 use crate::cli::output::DocumentArguments;
@@ -240,13 +243,14 @@ impl RemoveArguments {
 
     /// The snapshots to remove and those to keep. All names are known before one is removed.
     fn choose(&self, rows: Vec<SnapshotRow>) -> Result<(Vec<SnapshotRow>, Vec<SnapshotRow>)> {
-        let is_named = |row: &SnapshotRow, name: &str| row.name == name.as_bytes() || escape(&row.name) == name;
-        if let Some(unknown) = self.names.iter().find(|name| !rows.iter().any(|row| is_named(row, name))) {
-            return Err(no_such_snapshot("remove the snapshot", unknown, &rows));
+        let mut named = BTreeSet::new();
+        for name in &self.names {
+            let found = position_of(name.as_bytes(), rows.iter().map(|row| &row.name[..]));
+            named.insert(found.ok_or_else(|| no_such_snapshot("remove the snapshot", name, &rows))?);
         }
         let keeps = match self.names.is_empty() {
             true => self.expiry.keeps(&rows.iter().map(SnapshotRow::created_seconds).collect::<Vec<i64>>()),
-            false => rows.iter().map(|row| !self.names.iter().any(|name| is_named(row, name))).collect(),
+            false => (0..rows.len()).map(|at| !named.contains(&at)).collect(),
         };
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
         for (row, is_kept) in rows.into_iter().zip(keeps) {
