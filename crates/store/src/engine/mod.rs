@@ -53,7 +53,7 @@ mod batch_tests;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
@@ -165,6 +165,8 @@ pub(crate) struct Engine {
     pub(crate) copying: CopiesInProgress,
     /// Held while files are synced and the catalog changes.
     pub(crate) sync: Mutex<()>,
+    /// Number of removed directories when tables could not be merged for them; 0 after they were.
+    unmerged_ranges: AtomicUsize,
     /// The highest id assigned.
     pub(crate) highest_id: AtomicU64,
     /// Ids up to this one may be assigned, as superblocks durably say.
@@ -231,6 +233,7 @@ impl Engine {
             writer: parts.writer.map(Mutex::new),
             copying: CopiesInProgress::default(),
             sync: Mutex::new(()),
+            unmerged_ranges: AtomicUsize::new(0),
             highest_id: AtomicU64::new(0),
             reserved_ids: AtomicU64::new(0),
             latch: OnceLock::new(),

@@ -20,6 +20,12 @@ const MOST_TABLES: usize = 8;
 /// An older table is merged too if it is at most this many times as large as all newer ones together.
 const GROWTH: u64 = 2;
 
+/// Number of removed directories that is borne in any case, and the number that is never exceeded.
+const FEWEST_RANGES: u64 = 1024;
+const MOST_RANGES: u64 = 1 << 20;
+/// Between these, all tables are merged if that rewrites at most this many entries for each of them.
+const ENTRIES_PER_RANGE: u64 = 64;
+
 /// Result of a merge.
 #[derive(Debug)]
 pub(crate) struct Merged {
@@ -86,6 +92,12 @@ pub(crate) fn choose(tables: &[TableRow]) -> Option<Range<usize>> {
     Some(first..tables.len())
 }
 
+/// How many removed directories these tables bear. With more, all of them are merged, which drops the directories.
+pub(crate) fn most_ranges(tables: &[TableRow]) -> usize {
+    let entries: u64 = tables.iter().map(|table| table.entries).sum();
+    (entries / ENTRIES_PER_RANGE).clamp(FEWEST_RANGES, MOST_RANGES) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +116,13 @@ mod tests {
         assert_eq!(choose(&rows(&[100, 1, 1, 1, 1, 1, 1, 1, 1])), Some(1..9));
         let geometric: Vec<u64> = (0..9).rev().map(|power| 5u64.pow(power)).collect();
         assert_eq!(choose(&rows(&geometric)), Some(7..9));
+    }
+
+    #[test]
+    fn removed_directories_are_borne_as_long_as_a_merge_would_cost_more() {
+        let of = |entries: u64| most_ranges(&[TableRow { entries, ..rows(&[1])[0].clone() }, rows(&[1])[0].clone()]);
+        assert_eq!((most_ranges(&[]), of(40_000), of(6_399_999)), (1024, 1024, 100_000));
+        assert_eq!(of(1_000_000_000), 1 << 20);
     }
 
     #[test]

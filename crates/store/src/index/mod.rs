@@ -41,7 +41,7 @@ mod scale_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use merge::{choose, merge_tables};
+pub(crate) use merge::{choose, merge_tables, most_ranges};
 pub(crate) use scan::{Scan, Windows};
 pub(crate) use table::Reach;
 

@@ -24,6 +24,7 @@ mod full;
 mod giving_up;
 mod handles;
 mod lost_copies;
+mod merges;
 mod names;
 mod old_catalog;
 mod old_superblocks;

@@ -6,6 +6,7 @@ mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::devices::device::Device;
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
@@ -30,8 +31,6 @@ pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
 pub(crate) const RECENT_LIMIT_BYTES: usize = if cfg!(test) { 64 << 10 } else { 8 << 20 };
 /// Above this number, closing the store creates a table: otherwise the next open reads the journal.
 const CLOSING_LIMIT: usize = if cfg!(test) { 32 } else { 2048 };
-/// Number of removed trees that triggers a merge of tables.
-const RANGES_LIMIT: usize = 1024;
 
 /// What must be synced to make a batch durable.
 #[derive(Debug, Default)]
@@ -172,9 +171,17 @@ impl Engine {
         if is_full { self.sync_all() } else { Ok(()) }
     }
 
-    /// Whether `recent` should become a sorted table.
+    /// Whether `recent` should become a sorted table, or all tables one.
     pub(crate) fn is_full(&self) -> bool {
-        self.is_recent_full() || self.view().state.ranges.len() >= RANGES_LIMIT
+        self.is_recent_full() || self.has_many_ranges()
+    }
+
+    /// Whether more directories were removed than the tables should hide. If a merge failed, perhaps for lack of space,
+    /// as many again come before the next.
+    fn has_many_ranges(&self) -> bool {
+        let state = &self.view().state;
+        let unmerged = self.unmerged_ranges.load(Ordering::Relaxed);
+        state.ranges.len().saturating_sub(unmerged) > index::most_ranges(&state.tables)
     }
 
     /// Whether the changes since the newest table exceed their memory limit.
@@ -194,8 +201,8 @@ impl Engine {
         self.make_table()
     }
 
-    /// When `recent` is full, writes it to a sorted table, and merges tables if there are many. Called with `sync` held
-    /// and nothing pending before.
+    /// When `recent` is full, writes it to a sorted table, and merges tables if there are many; all of them when many
+    /// directories were removed: only that shows all to be gone. Called with `sync` held and nothing pending before.
     pub(crate) fn flush_recent(&self) -> Result<()> {
         if !self.is_full() {
             return Ok(());
@@ -203,7 +210,11 @@ impl Engine {
         // The lock keeps batches out until the end.
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;
-        self.make_table()
+        if !self.has_many_ranges() {
+            return self.make_table();
+        }
+        self.unmerged_ranges.store(self.view().state.ranges.len(), Ordering::Relaxed);
+        self.merge_all()
     }
 
     /// Makes everything durable with the writer's lock held, so that nothing is pending; if a device has failed, an
@@ -268,7 +279,9 @@ impl Engine {
         }
         let end = view.state.tables.len();
         drop(view);
-        self.merge_into_one(0..end, true)
+        self.merge_into_one(0..end, true)?;
+        self.unmerged_ranges.store(0, Ordering::Relaxed);
+        Ok(())
     }
 
     fn merge_into_one(&self, tables: Range<usize>, with_recent: bool) -> Result<()> {
