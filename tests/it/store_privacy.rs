@@ -1,13 +1,15 @@
 //! Who may read what a store keeps: modes of its files, and results that are written through no planted link.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::args;
-use crate::harness::{binary, finish, granulo_as_nobody, is_root, skip, without_wishes};
-use crate::store_place::{Place, files, snapshot};
+use crate::harness::{Ran, binary, finish, granulo_as_nobody, is_root, skip, without_wishes};
+use crate::store_place::{Place, bytes, files, snapshot};
 
 #[test]
 fn what_was_private_stays_private_in_a_store() {
@@ -120,6 +122,85 @@ fn root_who_reads_the_store_of_somebody_else_keeps_nothing_of_it() {
     // The next one does.
     place.run_on("load", [""; 0]).ended(0);
     assert_eq!(free("i1/d6/0006"), (Some(0), false, String::new()));
+}
+
+/// A reader who is in the group of a store, and has begun to read its snapshot.
+struct Member {
+    place: Place,
+    reading: Child,
+    begun: Vec<u8>,
+}
+
+impl Member {
+    /// `None`, with the reason reported, where nobody else can be.
+    fn who_reads(may_pin: bool) -> Option<Member> {
+        if !is_root() {
+            skip("only root can give a store to a group that it is not in");
+            return None;
+        }
+        let mut place = Place::new(0, 0, &["--mode", "0640", "--segment-size", "1MiB"]);
+        place.import_files((0..200).map(|number| (format!("f/{number:03}"), bytes(number, 30_000))));
+        let give = "chgrp -R 65534 \"$0\" && find \"$0\" -type d -exec chmod g+s {} +";
+        finish(Command::new("sh").args(["-c", give]).arg(&place.home)).ended(0);
+        place.run(args!["snapshot", "create", &place.home, "monday"]).ended(0);
+        place.run_on("rm", ["-r", "f"]).ended(0);
+        let pins = place.home.join("index/pins");
+        assert_eq!(fs::metadata(&pins).unwrap().mode() & 0o1777, 0o1770);
+        if !may_pin {
+            // As where it may not write.
+            chown(&pins, Some(1), Some(1)).unwrap();
+            fs::set_permissions(&pins, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mut member = granulo_as_nobody(&place.sandbox)?;
+        member.args(["store", "get"]).arg(&place.home).args(["/", "--tar", "--at", "monday"]);
+        let mut reading = member.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut begun = vec![0; 512];
+        reading.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+        Some(Member { place, reading, begun })
+    }
+
+    /// Reads the rest: how it ended, and the files of the archive.
+    fn goes_on(mut self) -> (Ran, BTreeMap<String, Vec<u8>>, Place) {
+        self.reading.stdout.take().unwrap().read_to_end(&mut self.begun).unwrap();
+        let ran = Ran::from(self.reading.wait_with_output().unwrap());
+        let other = Place::new(0, 0, &[]);
+        let archive = other.path("archive");
+        fs::write(&archive, &self.begun).unwrap();
+        other.run_on("import", args!["--quiet", &archive]).ended(0);
+        let (files, exported) = other.export();
+        exported.ended(0);
+        (ran, files, self.place)
+    }
+}
+
+#[test]
+fn a_reader_of_the_group_has_its_snapshot_to_the_end() {
+    for may_pin in [true, false] {
+        let Some(member) = Member::who_reads(may_pin) else { return };
+        if may_pin {
+            // What it reads stays, whatever happens to the snapshot.
+            member.place.run(args!["snapshot", "rm", &member.place.home, "monday"]).ended(0);
+        }
+        (0..2).for_each(|_| drop(member.place.run_on("compact", ["--all"]).ended(0)));
+        let (ran, files, place) = member.goes_on();
+        assert_eq!((ran.code, ran.said().as_str()), (Some(0), ""), "{may_pin}");
+        assert!(files == place.objects, "{may_pin}: {} of {}", files.len(), place.objects.len());
+        // Nothing stays behind it.
+        let compacted = place.run_on("compact", ["--all", "--json"]).ended(0).json();
+        assert_eq!(compacted["done"]["waiting_bytes"], 0, "{may_pin}: {compacted}");
+    }
+}
+
+#[test]
+fn a_snapshot_that_could_not_be_kept_and_is_removed_is_not_called_damaged() {
+    let Some(member) = Member::who_reads(false) else { return };
+    member.place.run(args!["snapshot", "rm", &member.place.home, "monday"]).ended(0);
+    member.place.run_on("compact", ["--all"]).ended(0);
+    let (ran, files, place) = member.goes_on();
+    let said = ran.said();
+    assert!(ran.code == Some(1) && said.contains("the snapshot monday was removed meanwhile"), "{said}");
+    let calls_it_damaged = ["--drop-lost", "cannot be verified", "check --deep"].iter().any(|it| said.contains(it));
+    assert!(!calls_it_damaged && files.len() < place.objects.len(), "{said}");
 }
 
 #[test]

@@ -276,7 +276,9 @@ impl Store {
     }
 
     /// Opens a store as it was when a snapshot was taken, for reading: whatever reads it, reads that state. What is
-    /// written meanwhile does not appear, and removing the snapshot frees nothing of it before this is dropped.
+    /// written meanwhile does not appear, and removing the snapshot frees nothing of it before this is dropped. (Unless
+    /// this user may not write to the index: then reading what was freed is an error,
+    /// [`Busy`](crate::error::ErrorKind::Busy).)
     ///
     /// ```
     /// use granulo_store::{Attributes, Key, OpenOptions, Plan, Store, Time};

@@ -14,7 +14,8 @@ use super::{Ended, StateToRead, key, or_damage, output};
 use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
+use crate::locks::lock;
 use crate::store::{Kind, LoadedObject};
 use crate::units::{format_count, format_counted, format_size};
 
@@ -58,6 +59,8 @@ impl LoadArguments {
         let store = self.at.open()?;
         let progress = signals::progress()?;
         let damaged = AtomicU64::new(0);
+        // Of a reader who cannot keep what it reads.
+        let freed = Mutex::new(None);
         let said = Mutex::new(());
         let started = Instant::now();
         let see = |object: Result<LoadedObject<'_>>| {
@@ -66,6 +69,10 @@ impl LoadArguments {
                     // The first part of a large object counts; a second name of a file is not another object.
                     let is_counted = object.offset() == 0 && object.kind() != Kind::Link;
                     progress.add(u64::from(is_counted), 0, object.content().len() as u128);
+                }
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    *lock(&freed) = Some(error);
+                    return false;
                 }
                 Err(error) => {
                     let _one = said.lock();
@@ -84,6 +91,9 @@ impl LoadArguments {
         let seconds = started.elapsed().as_secs_f64();
         if let Err(error) = loaded {
             return or_damage(Err(error));
+        }
+        if let Some(error) = lock(&freed).take() {
+            return Err(error);
         }
         let done = progress.snapshot();
         let content_bytes = done.bytes as u64;

@@ -8,9 +8,11 @@
 use std::ops::Range;
 
 use super::load::part_end;
+use super::pinned::PinnedSnapshot;
 use super::read::{Part, object_key_in};
 use crate::Store;
 use crate::devices::device::make_landing;
+use crate::engine::pins::Loose;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
@@ -22,14 +24,24 @@ const PIECE_BYTES: u64 = 4 << 20;
 /// Bytes of units that are announced to the operating system before they are read.
 const AHEAD_BYTES: u64 = 16 << 20;
 
+/// Where an entry is from, for finding its object again.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Origin<'s> {
+    /// The index of now.
+    Now,
+    /// A state that may be pinned.
+    Snapshot(&'s PinnedSnapshot),
+    /// A version that the key no longer has: it stays where it is, or is gone.
+    Version(Loose),
+}
+
 /// The content of a file during reading; see [`Store::content`].
 #[derive(Debug)]
 pub struct Content<'s> {
     store: &'s Store,
     key: Key,
     entry: Entry,
-    /// A version that the key no longer has: it stays where it is, or is gone.
-    is_past: bool,
+    origin: Origin<'s>,
     attributes: Attributes,
     /// Only for a large object.
     descriptor: Option<Descriptor>,
@@ -53,14 +65,14 @@ impl Store {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn content(&self, key: &Key) -> Result<Option<Content<'_>>> {
-        self.engine().with_found(key.stored(), |found| self.content_of(key, found.entry, false))
+        self.engine().with_found(key.stored(), |found| self.content_of(key, found.entry, Origin::Now))
     }
 
-    /// The content of the file with an entry; `is_past` if that is not its current one.
+    /// The content of the file with an entry.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub(super) fn content_of(&self, key: &Key, entry: Entry, is_past: bool) -> Result<Content<'_>> {
+    pub(super) fn content_of<'s>(&'s self, key: &Key, entry: Entry, origin: Origin<'s>) -> Result<Content<'s>> {
         let engine = self.engine();
         let mut record = Vec::new();
         let (attributes, descriptor, bytes, within);
@@ -89,7 +101,7 @@ impl Store {
             store: self,
             key: key.clone(),
             entry,
-            is_past,
+            origin,
             attributes,
             descriptor,
             bytes,
@@ -177,11 +189,11 @@ impl Content<'_> {
         self.in_hand = from..from;
         self.start = make_landing(&mut self.bytes, (end - from) as usize, 0);
         let engine = self.store.engine();
-        if let Err(error) = engine.read_units(descriptor, from..end, &mut self.bytes) {
+        while let Some(descriptor) = &self.descriptor
+            && let Err(error) = engine.read_units(descriptor, from..end, &mut self.bytes)
+        {
             self.find_again(error)?;
-            let Some(descriptor) = &self.descriptor else { return Ok(()) };
             self.bytes.truncate(self.start);
-            engine.read_units(descriptor, from..end, &mut self.bytes)?;
         }
         self.in_hand = from..from + (self.bytes.len() - self.start) as u64;
         Ok(())
@@ -189,18 +201,22 @@ impl Content<'_> {
 
     /// Looks up where the units are now; returns the error if they have not moved.
     fn find_again(&mut self, error: Error) -> Result<()> {
-        if self.is_past {
-            return Err(error);
-        }
         let engine = self.store.engine();
-        engine.refresh()?;
+        self.entry = match self.origin {
+            Origin::Now => self.find_now(error)?,
+            Origin::Snapshot(snapshot) => snapshot.find_again(&self.key, &self.entry, error)?,
+            Origin::Version(loose) => return Err(engine.or_freed(loose, error)),
+        };
+        self.descriptor = Some(engine.descriptor(&self.entry)?);
+        Ok(())
+    }
+
+    fn find_now(&self, error: Error) -> Result<Entry> {
+        let engine = self.store.engine();
+        engine.look_again()?;
         match engine.find(self.key.stored())? {
             Some(now) if now.entry.id == self.entry.id && now.entry.location == self.entry.location => Err(error),
-            Some(now) if now.entry.id == self.entry.id => {
-                self.descriptor = Some(engine.descriptor(&now.entry)?);
-                self.entry = now.entry;
-                Ok(())
-            }
+            Some(now) if now.entry.id == self.entry.id => Ok(now.entry),
             _ => {
                 let cause = "it was replaced or removed while it was being read";
                 Err(Error::new(ErrorKind::Busy, "read", cause).at(&self.key.to_path()).advise("read it again"))

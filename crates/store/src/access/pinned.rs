@@ -1,14 +1,17 @@
 //! One pinned state of a store: listings and reads of the same moment, while others write and compact.
 //!
 //! The state is what was durable when it was taken. Nothing that it refers to is freed while it exists: a shared lock
-//! in the directory of the index announces it to other processes, and is released with the process if that dies.
+//! in the directory of the index announces it to other processes, and is released with the process if that dies. A user
+//! who may not write there reads it without: what a writer moves meanwhile is found again, and what it frees is said to
+//! be gone.
 
 use super::read::{Buffer, Object, object};
 use super::walk::{Listed, Walk};
 use crate::Store;
-use crate::devices::platform::Lock;
-use crate::error::Result;
-use crate::format::entry::Kind;
+use crate::engine::View;
+use crate::engine::pins::{Pin, is_of_place};
+use crate::error::{Error, Result};
+use crate::format::entry::{Entry, Kind};
 use crate::format::index_key::object_key;
 use crate::format::key::Key;
 use crate::format::rows::SnapshotRow;
@@ -20,7 +23,9 @@ use crate::index::Snapshot;
 pub struct PinnedSnapshot {
     store: Store,
     snapshot: Snapshot,
-    _pin: Option<Box<dyn Lock>>,
+    /// The sequence number of the snapshot with a name that it is, if it is one.
+    sequence: Option<u64>,
+    pin: Pin,
 }
 
 impl Store {
@@ -47,7 +52,7 @@ impl Store {
     /// Errors of reading the index; errors of making everything durable, if the store is open for writing.
     pub fn snapshot(&self) -> Result<PinnedSnapshot> {
         let (pin, view) = self.engine().pinned()?;
-        Ok(PinnedSnapshot { store: self.clone(), snapshot: view.snapshot(), _pin: pin })
+        Ok(PinnedSnapshot::new(self, pin, &view, view.at()))
     }
 
     /// Keeps the current state of the store under a name, until [`remove_snapshot`](Self::remove_snapshot); durable on
@@ -102,9 +107,8 @@ impl Store {
     pub fn snapshot_named(&self, name: &str) -> Result<Option<PinnedSnapshot>> {
         // A snapshot is durable; later writes are not in it.
         let (pin, view) = self.engine().pinned_as_it_is()?;
-        let Some(row) = view.state.snapshot_named(name.as_bytes()) else { return Ok(None) };
-        let snapshot = view.snapshot().at(row.sequence);
-        Ok(Some(PinnedSnapshot { store: self.clone(), snapshot, _pin: pin }))
+        let sequence = view.state.snapshot_named(name.as_bytes()).map(|row| row.sequence);
+        Ok(sequence.map(|sequence| PinnedSnapshot::new(self, pin, &view, Some(sequence))))
     }
 
     /// The entries of a directory from a name on, inclusive: continues an interrupted listing.
@@ -177,9 +181,44 @@ impl Store {
     }
 }
 
+/// The entry of a key in a state of the index; for one of several names, that of the shared object.
+fn entry_in(snapshot: &Snapshot, key: &Key) -> Result<Option<Listed>> {
+    let Some(entry) = snapshot.look_up_path(key.stored())? else { return Ok(None) };
+    if entry.kind != Kind::Link {
+        return Ok(Some(Listed { key: key.clone(), entry, shared: None }));
+    }
+    let shared = entry.linked();
+    let entry = snapshot.look_up(&object_key(shared))?;
+    Ok(entry.map(|entry| Listed { key: key.clone(), entry, shared: Some(shared) }))
+}
+
 impl PinnedSnapshot {
+    fn new(store: &Store, pin: Pin, view: &View, sequence: Option<u64>) -> PinnedSnapshot {
+        let now = view.snapshot();
+        let snapshot = match sequence {
+            Some(sequence) => now.at(sequence),
+            None => now,
+        };
+        PinnedSnapshot { store: store.clone(), snapshot, sequence, pin }
+    }
+
     pub(super) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Where an object is now that could not be read where it was.
+    ///
+    /// # Errors
+    /// The `error` of reading it, unless it was moved; [`Busy`](crate::error::ErrorKind::Busy) if it was freed.
+    pub(super) fn find_again(&self, key: &Key, was: &Entry, error: Error) -> Result<Entry> {
+        if self.pin.is_held() || !is_of_place(&error) {
+            return Err(error);
+        }
+        let engine = self.store.engine();
+        let now = engine.snapshot_again(self.sequence)?;
+        let again = now.map_or(Ok(None), |now| entry_in(&now, key))?.map(|listed| listed.entry);
+        let moved = again.filter(|again| again.id == was.id && again != was);
+        moved.ok_or_else(|| engine.or_freed(self.pin.loose(), error))
     }
 
     /// The index entry of a key in this state; for one of several names, that of the shared object.
@@ -187,26 +226,20 @@ impl PinnedSnapshot {
     /// # Errors
     /// Errors of reading the index.
     pub fn entry(&self, key: &Key) -> Result<Option<Listed>> {
-        let Some(entry) = self.snapshot.look_up_path(key.stored())? else { return Ok(None) };
-        if entry.kind != Kind::Link {
-            return Ok(Some(Listed { key: key.clone(), entry, shared: None }));
-        }
-        let shared = entry.linked();
-        let entry = self.snapshot.look_up(&object_key(shared))?;
-        Ok(entry.map(|entry| Listed { key: key.clone(), entry, shared: Some(shared) }))
+        entry_in(&self.snapshot, key)
     }
 
     /// Reads and verifies an object as it was.
     ///
     /// # Errors
-    /// As [`Store::read`].
+    /// As [`Store::read`]; [`Busy`](crate::error::ErrorKind::Busy) if it was freed, as this user may not keep it.
     pub fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
-        match self.entry(key)? {
-            Some(listed) => {
-                let stored = self.store.engine().stored(key, listed.entry, buffer)?;
-                object(key, stored, buffer).map(Some)
+        let Some(Listed { mut entry, .. }) = self.entry(key)? else { return Ok(None) };
+        loop {
+            match self.store.engine().stored(key, entry, buffer) {
+                Ok(stored) => return object(key, stored, buffer).map(Some),
+                Err(error) => entry = self.find_again(key, &entry, error)?,
             }
-            None => Ok(None),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use super::content::Content;
+use super::content::{Content, Origin};
 use super::pinned::PinnedSnapshot;
 use super::walk::Lent;
 use crate::engine::Engine;
@@ -65,7 +65,13 @@ impl PinnedSnapshot {
     /// # Errors
     /// As [`Store::read`](crate::Store::read).
     pub fn place(&self, listed: &Lent<'_>, buffer: &mut Vec<u8>) -> Result<Placed> {
-        self.store().engine().placed(&listed.entry, buffer)
+        let mut entry = listed.entry;
+        loop {
+            match self.store().engine().placed(&entry, buffer) {
+                Err(error) => entry = self.find_again(listed.key, &entry, error)?,
+                placed => return placed,
+            }
+        }
     }
 
     /// The content of what a walk of this snapshot returned, in pieces.
@@ -73,7 +79,13 @@ impl PinnedSnapshot {
     /// # Errors
     /// As [`Store::content`](crate::Store::content).
     pub fn content(&self, listed: &Lent<'_>) -> Result<Content<'_>> {
-        self.store().content_of(listed.key, listed.entry, true)
+        let mut entry = listed.entry;
+        loop {
+            match self.store().content_of(listed.key, entry, Origin::Snapshot(self)) {
+                Err(error) => entry = self.find_again(listed.key, &entry, error)?,
+                content => return content,
+            }
+        }
     }
 
     /// Number of files that may have content: as many as [`place`](Self::place) can name.

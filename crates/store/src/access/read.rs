@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::devices::device::make_landing;
+use crate::engine::pins::is_of_place;
 use crate::engine::records::{decode_attributes, decompress};
 use crate::engine::{Engine, look_up_in};
 use crate::error::{Error, ErrorKind, Result};
@@ -121,26 +122,30 @@ impl Engine {
         }
     }
 
-    /// Calls `read` with the entry of `key`; if reading fails, refreshes the index and calls it once more if that has
-    /// changed.
+    /// Calls `read` with the entry of `key`; if reading fails, refreshes the index and calls it again, until that has
+    /// no other entry.
     pub(crate) fn with_found<T>(&self, key: &[u8], mut read: impl FnMut(LookedUp) -> Result<T>) -> Result<Option<T>> {
-        let Some(found) = self.find(key)? else {
+        let Some(mut found) = self.find(key)? else {
             // Another process may have written it a moment ago.
             return match self.refresh()? {
                 true => self.find(key)?.map(read).transpose(),
                 false => Ok(None),
             };
         };
-        match read(found) {
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
-                // Another process, or compaction in this one, may have moved or removed it since the look-up.
-                let is_changed = self.refresh()?;
-                match self.find(key)? {
-                    Some(again) if !is_changed && again.entry == found.entry => Err(error),
-                    again => again.map(read).transpose(),
-                }
+        let mut is_again = false;
+        loop {
+            let error = match read(found) {
+                Err(error) if is_of_place(&error) => error,
+                other => return other.map(Some),
+            };
+            // Another process, or compaction in this one, may have moved or removed it since the look-up.
+            let is_changed = self.look_again()?;
+            let Some(again) = self.find(key)? else { return Ok(None) };
+            let is_same = again.entry == found.entry;
+            if is_same && (is_again || !is_changed) {
+                return Err(error);
             }
-            other => other.map(Some),
+            (found, is_again) = (again, is_same);
         }
     }
 
@@ -189,9 +194,7 @@ impl Engine {
     ) -> Result<Option<Object<'b>>> {
         match self.stored(key, entry, buffer) {
             Ok(stored) => object(key, stored, buffer).map(Some),
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
-                self.read(key, buffer)
-            }
+            Err(error) if is_of_place(&error) => self.read(key, buffer),
             Err(error) => Err(error),
         }
     }

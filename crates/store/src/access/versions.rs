@@ -13,11 +13,11 @@
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::content::Content;
+use super::content::{Content, Origin};
 use super::read::{Buffer, Object, object};
 use crate::Store;
-use crate::devices::platform::Lock;
 use crate::engine::pace::{Pace, outcome};
+use crate::engine::pins::Pin;
 use crate::engine::recovered::Damage;
 use crate::engine::replay::entry_in;
 use crate::engine::{Engine, View};
@@ -49,7 +49,7 @@ pub struct Versions {
     /// Whether the whole log was read: `false` if the work was asked to stop.
     pub is_complete: bool,
     store: Store,
-    _pin: Option<Box<dyn Lock>>,
+    pin: Pin,
 }
 
 /// A record of a key.
@@ -180,8 +180,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if the directory of the key does not exist; errors of reading the index.
-    /// Damage in the log is no error: see [`Versions::damage`].
+    /// [`NotFound`](ErrorKind::NotFound) if the directory of the key does not exist; errors of reading the index;
+    /// [`Busy`](ErrorKind::Busy) if segments were freed meanwhile, as this user may not keep what it reads. Damage in
+    /// the log is no error: see [`Versions::damage`].
     pub fn versions(&self, key: &Key, progress: &Progress) -> Result<Versions> {
         let engine = self.engine();
         let (pin, view) = engine.pinned()?;
@@ -211,7 +212,11 @@ impl Store {
         let result = search.everything(wanted, &mut pace);
         let is_complete = outcome(result)?;
         let (versions, damage) = search.end(&current);
-        Ok(Versions { key: key.clone(), directory, versions, damage, is_complete, store: self.clone(), _pin: pin })
+        if engine.may_have_freed(pin.loose()) {
+            // Records may be in segments that were not read, or gone.
+            return Err(engine.freed());
+        }
+        Ok(Versions { key: key.clone(), directory, versions, damage, is_complete, store: self.clone(), pin })
     }
 }
 
@@ -230,7 +235,9 @@ impl Versions {
     /// content is missing; else as [`Store::read`].
     pub fn read<'b>(&self, id: u64, buffer: &'b mut Buffer) -> Result<Object<'b>> {
         let entry = self.readable(id)?;
-        let stored = self.store.engine().stored(&self.key, entry, buffer)?;
+        let engine = self.store.engine();
+        let stored =
+            engine.stored(&self.key, entry, buffer).map_err(|error| engine.or_freed(self.pin.loose(), error))?;
         object(&self.key, stored, buffer)
     }
 
@@ -241,7 +248,11 @@ impl Versions {
     pub fn content(&self, id: u64) -> Result<Content<'_>> {
         let entry = self.readable(id)?;
         let what = match entry.kind {
-            Kind::File | Kind::Large => return self.store.content_of(&self.key, entry, true),
+            Kind::File | Kind::Large => {
+                let (engine, loose) = (self.store.engine(), self.pin.loose());
+                let content = self.store.content_of(&self.key, entry, Origin::Version(loose));
+                return content.map_err(|error| engine.or_freed(loose, error));
+            }
             Kind::Directory => "a directory",
             Kind::Symlink => "a symbolic link",
             _ => "a special file",

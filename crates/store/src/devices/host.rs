@@ -161,6 +161,10 @@ impl Platform for Host {
         self.is_locked(directory) && signature(directory).is_ok_and(has_recovered)
     }
 
+    fn share_pins(&self, index: &Path) {
+        pins::share(index);
+    }
+
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
         pins::pin(index, epoch)
     }

@@ -1,9 +1,10 @@
 //! Pins of readers on this machine: a file for each epoch in `index/pins`, which its readers hold locked.
 //!
-//! A reader need not be the user who writes. What it makes there belongs to whom the index belongs to, as far as it may
-//! give it away, and has the permissions of the index: a writer must be able to look at it. What a writer cannot look
-//! at may be held: nothing that it could protect is freed, and people are told. A reader that ends removes its file,
-//! unless another holds it; the writer removes those of readers that were killed.
+//! A reader need not be the user who writes. Whoever may read the index may pin it: a writer makes the directory for
+//! them. What a reader makes there belongs to whom the index belongs to, as far as it may give it away: a writer must
+//! be able to look at it. What a writer cannot look at may be held: nothing that it could protect is freed, and people
+//! are told. A reader that ends removes its file, unless another holds it; the writer removes those of readers that
+//! were killed.
 //!
 //! Everything is opened relative to the directory of the index, and through no link: whoever may write to a store
 //! cannot lead another user to other files.
@@ -57,6 +58,15 @@ impl Drop for Pin {
     }
 }
 
+/// Makes the directory, if other users may read the index: they may not.
+pub(super) fn share(index: &Path) {
+    let is_shared = open_index(index).and_then(|index| index.metadata()).is_ok_and(|found| found.mode() & 0o077 != 0);
+    if is_shared {
+        // Readers go on without.
+        let _ = Pins::open_or_make(index);
+    }
+}
+
 /// Pins an epoch; `None` if this user cannot.
 pub(super) fn pin(index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
     match Pins::open_or_make(index).and_then(|pins| pins.hold(epoch)) {
@@ -101,6 +111,15 @@ fn is_refusal(error: &io::Error) -> bool {
     is_link || matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
+/// The permissions of the directory: whoever may read the index may pin it, and nobody removes the pins of others who
+/// could not remove the index.
+fn mode_in(index: &Metadata) -> u32 {
+    const STICKY: u32 = 0o1000;
+    let own = index.mode() & 0o777;
+    let shared = own | (own & 0o444) >> 1;
+    if shared == own { own } else { shared | STICKY }
+}
+
 fn name_of(epoch: u64) -> String {
     format!("{epoch:016x}")
 }
@@ -136,7 +155,7 @@ impl Pins {
     /// Gives the directory away if this user made it, or an earlier process of the same user did.
     fn adopt(&self) {
         if self.directory.metadata().is_ok_and(|found| found.uid() == geteuid().as_raw()) {
-            self.give(&self.directory, self.index.mode() & 0o777);
+            self.give(&self.directory, mode_in(&self.index));
         }
     }
 
@@ -149,7 +168,7 @@ impl Pins {
             // Only root gives away; others may share the group.
             let _ = fchown(made, Some(owner), Some(group)).or_else(|_| fchown(made, None, Some(group)));
         }
-        if found.mode() & 0o777 != mode {
+        if found.mode() & 0o7777 != mode {
             let _ = made.set_permissions(Permissions::from_mode(mode));
         }
     }
@@ -171,7 +190,7 @@ impl Pins {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let file = open_at(&self.directory, Path::new(name), flags, PRIVATE & !Mode::XUSR)?;
         // Only what is new is given away: an existing file may be a link to one that is no pin.
-        self.give(&file, self.index.mode() & 0o666);
+        self.give(&file, mode_in(&self.index) & 0o666);
         Ok(file)
     }
 
@@ -265,7 +284,7 @@ mod tests {
     use crate::devices::directory::Directory;
 
     fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().mode() & 0o777
+        fs::metadata(path).unwrap().mode() & 0o7777
     }
 
     fn index() -> (tempfile::TempDir, PathBuf) {
@@ -281,20 +300,28 @@ mod tests {
 
     #[test]
     fn pins_have_the_permissions_of_the_index_whatever_the_umask() {
-        for (of_index, of_file) in [(0o700, 0o600), (0o770, 0o660), (0o777, 0o666)] {
+        for (of_store, of_index, of_pins, of_pin) in [
+            (0o600, 0o700, 0o700, 0o600),
+            (0o640, 0o750, 0o1770, 0o660),
+            (0o660, 0o770, 0o770, 0o660),
+            (0o644, 0o755, 0o1777, 0o666),
+            (0o666, 0o777, 0o777, 0o666),
+        ] {
             let place = tempfile::tempdir().unwrap();
             let index = place.path().join("index");
-            Directory::with_mode(place.path(), of_file as u16).create_directory("index").unwrap();
+            Directory::with_mode(place.path(), of_store).create_directory("index").unwrap();
             let pins = index.join(PINS);
+            share(&index);
+            assert_eq!(pins.exists(), of_store != 0o600);
             let held = pin(&index, 7).unwrap();
             assert!(held.is_some());
-            assert_eq!((mode(&index), mode(&pins), mode(&pins.join(name_of(7)))), (of_index, of_index, of_file));
+            assert_eq!((mode(&index), mode(&pins), mode(&pins.join(name_of(7)))), (of_index, of_pins, of_pin));
             assert_eq!(lowest(&index, 9), 7);
             drop(held);
             // As made by an earlier version.
             fs::set_permissions(&pins, Permissions::from_mode(0o755)).unwrap();
             assert_eq!(lowest(&index, 9), 9);
-            assert_eq!((mode(&pins), count(&index)), (of_index, 0));
+            assert_eq!((mode(&pins), count(&index)), (of_pins, 0));
         }
     }
 

@@ -83,6 +83,8 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn has_writer(&self, directory: &Path) -> bool {
         self.is_locked(directory)
     }
+    /// Lets other users who may read the index pin it.
+    fn share_pins(&self, _index: &Path) {}
     /// Pins what a snapshot of an epoch needs; `None` if that is impossible.
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>>;
     /// The lowest epoch below `below` that is or may be pinned, else `below`.

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::names;
-use crate::devices::platform::Lock;
 use crate::devices::slot::Slot;
 use crate::engine::copying::CopyPaths;
 use crate::engine::pace::Pace;
+use crate::engine::pins::Pin;
 use crate::engine::recovered::RELEASED;
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
@@ -108,11 +108,11 @@ impl Engine {
         String::from_utf8(note).ok()
     }
 
-    /// The current state, and a pin that prevents everything it references from being freed.
+    /// The current state, and a pin that prevents everything it references from being freed, if this user may pin.
     ///
     /// # Errors
     /// Any error of reading the index.
-    pub(crate) fn pinned(&self) -> Result<(Option<Box<dyn Lock>>, View)> {
+    pub(crate) fn pinned(&self) -> Result<(Pin, View)> {
         if self.is_writer() && self.latched().is_none() {
             self.sync_all()?;
         }
@@ -123,7 +123,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`pinned`](Self::pinned).
-    pub(crate) fn pinned_as_it_is(&self) -> Result<(Option<Box<dyn Lock>>, View)> {
+    pub(crate) fn pinned_as_it_is(&self) -> Result<(Pin, View)> {
         let fail = |error| Error::io("keep what is being read from being freed in", &self.index_directory, error);
         loop {
             self.refresh()?;

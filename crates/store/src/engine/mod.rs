@@ -38,6 +38,7 @@ pub(crate) mod recovered;
 pub(crate) mod recovery;
 pub(crate) mod repaired_copies;
 pub(crate) mod replay;
+mod rest;
 pub(crate) mod sides;
 pub(crate) mod snapshots;
 pub(crate) mod sync;
@@ -50,7 +51,6 @@ pub(crate) mod write;
 #[cfg(test)]
 mod batch_tests;
 
-use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -68,13 +68,14 @@ use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::{Accounts, Versions};
 use crate::engine::looking::Looking;
 use crate::engine::open_files::OpenFiles;
+use crate::engine::rest::Rest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Kind, Location, Time};
+use crate::format::entry::{Entry, Location, Time};
 use crate::format::geometry::Geometry;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
-use crate::format::index_key::{ROOT, ROOT_KEY};
+use crate::format::index_key::ROOT;
 use crate::format::record::Seed;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State, TableRow};
@@ -105,6 +106,11 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// The sequence number of the snapshot that is looked at, if one is.
+    pub(crate) fn at(&self) -> Option<u64> {
+        self.at
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
         let now = Snapshot::new(&self.state, Arc::clone(&self.tables));
         match self.at {
@@ -182,15 +188,6 @@ pub(crate) struct Engine {
     looked: AtomicU64,
     /// Locks of the writer; released when the store is dropped.
     locks: Vec<Box<dyn Lock>>,
-}
-
-/// What is kept of a snapshot that is looked at.
-#[derive(Debug)]
-struct Rest {
-    /// Keeps it from being freed.
-    _pin: Option<Box<dyn Lock>>,
-    /// Numbers of names of the files that have several, once they are asked for: the accounts are those of now.
-    names: OnceLock<HashMap<ObjectNumber, u64>>,
 }
 
 /// The parts of an engine.
@@ -359,44 +356,6 @@ impl Engine {
         Ok(self.view())
     }
 
-    /// From here on, a store that was opened for reading is what it was when a snapshot was taken; returns whether one
-    /// of this name exists.
-    ///
-    /// # Errors
-    /// As [`pinned`](Self::pinned).
-    pub(crate) fn rest_at(&self, name: &[u8]) -> Result<bool> {
-        assert!(!self.is_writer(), "a snapshot is read only");
-        let (pin, mut view) = self.pinned_as_it_is()?;
-        view.at = view.state.snapshot_named(name).map(|row| row.sequence);
-        if view.at.is_none() {
-            return Ok(false);
-        }
-        self.replace_view(view);
-        let rest = Rest { _pin: pin, names: OnceLock::new() };
-        assert!(self.rest.set(rest).is_ok(), "one snapshot is looked at");
-        Ok(true)
-    }
-
-    /// Number of names of a file with several; 0 if it no longer exists. At a snapshot, the first call reads all
-    /// entries, and what of these cannot be read counts as absent.
-    pub(crate) fn names_of(&self, file: ObjectNumber) -> u64 {
-        match self.rest.get() {
-            None => self.view().state.shared.get(&file).copied().unwrap_or(0),
-            Some(rest) => rest.names.get_or_init(|| self.count_names()).get(&file).copied().unwrap_or(0),
-        }
-    }
-
-    fn count_names(&self) -> HashMap<ObjectNumber, u64> {
-        let mut names = HashMap::new();
-        let Ok(mut scan) = self.snapshot().scan_from(ROOT_KEY) else { return names };
-        while let Ok(Some((_, entry))) = scan.next_entry() {
-            if entry.kind == Kind::Link {
-                *names.entry(entry.linked()).or_default() += 1;
-            }
-        }
-        names
-    }
-
     /// Updates the view with changes by another process; returns whether it changed. At a snapshot, nothing does.
     ///
     /// # Errors
@@ -405,6 +364,11 @@ impl Engine {
         if self.writer.is_some() || self.rest.get().is_some() {
             return Ok(false);
         }
+        self.renew(None)
+    }
+
+    /// Updates the view with changes by another process, at the snapshot with a sequence number if one is given.
+    fn renew(&self, at: Option<u64>) -> Result<bool> {
         let _sync = lock(&self.sync);
         self.looked.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let Some(mut state) = self.catalog.renewed()? else { return Ok(false) };
@@ -417,7 +381,7 @@ impl Engine {
             }
             state = self.catalog.renewed()?.unwrap_or(state);
         }
-        let mut view = View { state, tables: Arc::clone(&self.view().tables), at: None };
+        let mut view = View { state, tables: Arc::clone(&self.view().tables), at };
         // A table may be merged and removed between reading its row and opening it: then the catalog has changed again.
         for attempt in 0.. {
             match self.open_tables(&view) {
@@ -433,6 +397,10 @@ impl Engine {
                     return Err(error);
                 }
             }
+        }
+        if at.is_some_and(|sequence| !view.state.has_snapshot(sequence)) {
+            self.catalog.forget();
+            return Err(self.removed_snapshot());
         }
         self.replace_view(view);
         self.extents.look_again();

@@ -298,6 +298,7 @@ fn open_found(
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
         engine.begun(beginning);
         engine.publish_index()?;
+        engine.share_pins();
         engine.locks.iter().for_each(|lock| lock.sign(true));
     }
     Ok(Opened::Whole(Box::new((engine, recovered))))

@@ -29,19 +29,52 @@ impl Store {
     }
 }
 
+/// Keeps what a state refers to from being freed, if this user may pin.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    lock: Option<Box<dyn Lock>>,
+    /// The epoch of the state.
+    epoch: u64,
+}
+
+impl Pin {
+    /// Whether nothing is freed while it exists.
+    pub(crate) fn is_held(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Whether what the state refers to may be freed.
+    pub(crate) fn loose(&self) -> Loose {
+        Loose((!self.is_held()).then_some(self.epoch))
+    }
+}
+
+/// Whether what a state refers to may be freed while it is read: of one that is not kept, the epoch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Loose(Option<u64>);
+
 /// Several locks as one.
 #[derive(Debug)]
 struct Locks(#[expect(dead_code, reason = "held until it is dropped")] Vec<Box<dyn Lock>>);
 
 impl Lock for Locks {}
 
+/// Whether an error may be that of something that is not where it was.
+pub(crate) fn is_of_place(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound)
+}
+
 impl Engine {
-    /// Pins what a snapshot of an epoch needs, in every place where a writer looks for pins; `None` if that is
-    /// impossible.
+    /// Lets other users who may read the index pin it.
+    pub(super) fn share_pins(&self) {
+        self.pinned_places().iter().for_each(|index| self.platform.share_pins(index));
+    }
+
+    /// Pins what a snapshot of an epoch needs, in every place where a writer looks for pins, if this user may.
     ///
     /// # Errors
     /// Any error of locking.
-    pub(crate) fn pin_epoch(&self, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
+    pub(crate) fn pin_epoch(&self, epoch: u64) -> io::Result<Pin> {
         let mut locks = Vec::new();
         for index in self.pinned_places() {
             match self.platform.pin(&index, epoch) {
@@ -50,7 +83,36 @@ impl Engine {
                 pinned => locks.extend(pinned?),
             }
         }
-        Ok((!locks.is_empty()).then(|| Box::new(Locks(locks)) as Box<dyn Lock>))
+        let lock = (!locks.is_empty()).then(|| Box::new(Locks(locks)) as Box<dyn Lock>);
+        Ok(Pin { lock, epoch })
+    }
+
+    /// Whether a writer may have moved or freed what a state refers to since it was taken.
+    pub(crate) fn may_have_freed(&self, loose: Loose) -> bool {
+        let Loose(Some(epoch)) = loose else { return false };
+        let is_removed = self.look_again().is_err_and(|error| error.kind() == ErrorKind::Busy);
+        is_removed || self.view().state.epoch > epoch
+    }
+
+    /// An error of reading a state: what a writer has freed is not damaged.
+    pub(crate) fn or_freed(&self, loose: Loose, error: Error) -> Error {
+        match is_of_place(&error) && self.may_have_freed(loose) {
+            true => self.freed(),
+            false => error,
+        }
+    }
+
+    /// The error that a state could not be kept, and was not.
+    pub(crate) fn freed(&self) -> Error {
+        self.unkept("a writer has moved or freed it meanwhile")
+    }
+
+    /// The error that what is read could not be kept, and why that matters.
+    pub(super) fn unkept(&self, cause: &str) -> Error {
+        let cause = format!("this user may not write there, and {cause}");
+        Error::new(ErrorKind::Busy, "keep what is being read from being freed in", cause)
+            .at(&self.index_directory)
+            .advise("read it again while nobody compacts the store, or as a user who may write there")
     }
 
     /// Pins the current state by a name; durable on return.

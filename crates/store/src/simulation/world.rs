@@ -148,6 +148,7 @@ pub(super) struct WorldState {
     pub(super) reads: BTreeMap<FileKind, u64>,
     operations: u64,
     counts_reads: bool,
+    refuses_pins: bool,
     crash_at: Option<u64>,
     faults: Vec<Fault>,
     failures: u64,
@@ -173,6 +174,7 @@ impl WorldState {
             next_file,
             operations: 0,
             counts_reads: false,
+            refuses_pins: false,
             crash_at: None,
             faults: Vec::new(),
             failures: 0,
@@ -284,6 +286,15 @@ impl World {
     /// Sets whether reads count as operations, and fail like others.
     pub(crate) fn count_reads(&self, counts: bool) {
         self.state().counts_reads = counts;
+    }
+
+    /// From here on, nobody may pin, as if readers could not write.
+    pub(crate) fn refuse_pins(&self) {
+        self.state().refuses_pins = true;
+    }
+
+    pub(super) fn has_pins(&self) -> bool {
+        !self.state().refuses_pins
     }
 
     /// From operation number `operation` on (the first is 0), everything fails.

@@ -39,6 +39,7 @@ mod replaced;
 mod snapshots;
 mod times;
 mod twins;
+mod unpinned;
 mod versions;
 
 pub(super) fn key(path: &str) -> Key {

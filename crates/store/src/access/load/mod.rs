@@ -13,7 +13,8 @@
 //! the store, and a store in random order is read in ascending passes.
 //!
 //! **State.** A load shows one consistent state: a pin keeps it until the load is dropped. A damaged object does not
-//! end the load: it is an error among the pieces.
+//! end the load: it is an error among the pieces. So is one that a writer has moved or freed, for a user who may not
+//! pin.
 //!
 //! **Names.** A file with several names is one object with a number ([`LoadedObject::shared`]) and without a key; each
 //! name is an object without content and with that number. So content is returned once, and a group contains the
@@ -33,6 +34,7 @@ use crate::Store;
 use crate::devices::device::make_landing;
 use crate::devices::threads;
 use crate::engine::Engine;
+use crate::engine::pins::Loose;
 use crate::engine::records::{decode_attributes, decompress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
@@ -405,6 +407,7 @@ struct SharedWork {
     is_over: AtomicBool,
     spare: Spare,
     names: Arc<LazyPaths>,
+    loose: Loose,
 }
 
 impl SharedWork {
@@ -419,6 +422,7 @@ impl SharedWork {
                 ways: OnceLock::new(),
                 named: AtomicU32::new(0),
             }),
+            loose: scope.pin.loose(),
         }
     }
 }
@@ -451,7 +455,8 @@ impl Store {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such key; errors of reading the index. Damaged objects are errors among
-    /// the pieces.
+    /// the pieces, and so are those that a writer has moved or freed ([`ErrorKind::Busy`]), if this user may not write
+    /// to the index and so cannot keep what it reads.
     pub fn load(&self, group: &Key) -> Result<Load> {
         // The consuming thread is one more.
         self.load_by(group, default_threads().saturating_sub(1).max(1))
@@ -567,13 +572,19 @@ impl SharedWork {
             other.clear();
             let placed = self.place_record(engine, (wanted, &planned.span), (&read, begin), &mut other, &mut piece);
             if let Err(error) = placed
-                && !give(Err(self.names.of_record(error, wanted)))
+                && !give(Err(self.explained(engine, error, |error| self.names.of_record(error, wanted))))
             {
                 return false;
             }
         }
         piece.read = read;
         piece.objects.is_empty() || give(Ok(piece))
+    }
+
+    /// The error of an object: that it was freed, or else `named`.
+    fn explained(&self, engine: &Engine, error: Error, named: impl FnOnce(Error) -> Error) -> Error {
+        let error = engine.or_freed(self.loose, error);
+        if error.kind() == ErrorKind::Busy { error } else { named(error) }
     }
 
     /// Adds a record to a piece, or queues a large object. `read` has the span from `begin` on; a record that is
@@ -646,7 +657,7 @@ impl SharedWork {
         let mut piece = Loaded::new(self);
         let begin = make_landing(&mut piece.read, (range.end - range.start) as usize, 0);
         let read = engine.read_units(&large.descriptor, range.clone(), &mut piece.read);
-        read.map_err(|error| self.names.of_large(error, large))?;
+        read.map_err(|error| self.explained(engine, error, |error| self.names.of_large(error, large)))?;
         let head = piece.put_aside(&large.head);
         let content = BufferRange { is_aside: false, bytes: begin..piece.read.len() };
         piece.objects.push(PlacedObject {

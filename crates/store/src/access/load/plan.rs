@@ -10,8 +10,8 @@ use std::sync::mpsc::SyncSender;
 
 use crate::access::gather::{Joining, Span, Wanted, sort, spans};
 use crate::access::walk::Walk;
-use crate::devices::platform::Lock;
 use crate::engine::Engine;
+use crate::engine::pins::Pin;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
 use crate::format::index_key::object_key;
@@ -30,7 +30,7 @@ const WINDOW_RECORDS: usize = 1 << 19;
 pub(super) struct Scope {
     pub(super) snapshot: Snapshot,
     top: Key,
-    _pin: Option<Box<dyn Lock>>,
+    pub(super) pin: Pin,
 }
 
 /// A range to read.
@@ -48,7 +48,7 @@ impl Engine {
         if !top.is_root() && snapshot.look_up_path(top.stored())?.is_none() {
             return Err(Error::new(ErrorKind::NotFound, "load", "no such object").at(&top.to_path()));
         }
-        Ok(Scope { snapshot, top: top.clone(), _pin: pin })
+        Ok(Scope { snapshot, top: top.clone(), pin })
     }
 }
 

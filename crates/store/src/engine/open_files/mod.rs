@@ -399,7 +399,7 @@ impl OpenFile {
                 }
                 Err(error) => {
                     drop(place);
-                    engine.refresh()?;
+                    engine.look_again()?;
                     if !self.look_again(engine)? {
                         return Err(self.gone_or(engine, error));
                     }
@@ -445,7 +445,7 @@ impl OpenFile {
             match read(&current) {
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
                     if !engine.is_writer() {
-                        engine.refresh()?;
+                        engine.look_again()?;
                     }
                     if Arc::ptr_eq(&self.base(engine)?, &current.base) {
                         return Err(self.gone_or(engine, error));

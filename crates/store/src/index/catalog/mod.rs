@@ -82,6 +82,11 @@ impl State {
         self.snapshots.iter().find(|row| row.name == name)
     }
 
+    /// Whether the snapshot with a sequence number exists.
+    pub(crate) fn has_snapshot(&self, sequence: u64) -> bool {
+        self.snapshots.iter().any(|row| row.sequence == sequence)
+    }
+
     /// Segments that are freed once no reader needs them.
     pub(crate) fn superseded_segments(&self) -> impl Iterator<Item = SegmentNumber> {
         self.superseded.iter().filter_map(|(_, superseded)| match *superseded {

@@ -23,6 +23,7 @@ use crate::Store;
 use crate::devices::admission::newer_advice;
 use crate::devices::slot::{Slot, Trouble};
 use crate::engine::pace::{Pace, outcome};
+use crate::engine::pins::Loose;
 use crate::engine::recovered::{Damage, Recovered};
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
@@ -110,16 +111,33 @@ impl Store {
     ///
     /// # Errors
     /// Errors that make continuing impossible; damage is a problem that was found, not an error.
+    /// [`Busy`](ErrorKind::Busy) if files were freed meanwhile, as this user may not keep what it reads: what is gone
+    /// then is no damage.
     pub fn check(
         &self,
         options: CheckOptions,
         found: &mut dyn FnMut(Problem),
         progress: &Progress,
     ) -> Result<CheckReport> {
+        let (pin, view) = self.engine().pinned()?;
+        self.check_view(view, pin.loose(), options, found, progress)
+    }
+
+    /// The same for a state, which may be freed meanwhile or not.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub(crate) fn check_view(
+        &self,
+        view: View,
+        loose: Loose,
+        options: CheckOptions,
+        found: &mut dyn FnMut(Problem),
+        progress: &Progress,
+    ) -> Result<CheckReport> {
         let engine = self.engine();
-        let (_pin, view) = engine.pinned()?;
         let mut pace = Pace::new(options.bytes_per_second, progress);
-        let mut checker = Checker::new(engine, view, found);
+        let mut checker = Checker::new(engine, view, loose, found);
         checker.report.is_deep = options.is_deep;
         checker.knows_all = self.completeness().is_complete();
         let Recovered { damage, lost, .. } = self.recovered();
@@ -137,6 +155,9 @@ impl Store {
             }
         }
         let result = checker.run(options.is_deep, &mut pace);
+        if checker.is_overtaken {
+            return Err(engine.freed());
+        }
         checker.report.is_complete = outcome(result)?;
         Ok(checker.report)
     }
@@ -178,10 +199,13 @@ struct Checker<'c> {
     sees_log: bool,
     /// Whether the index has everything that was acknowledged.
     knows_all: bool,
+    /// Whether what is checked may be freed meanwhile; and whether that may have happened when there was a problem.
+    loose: Loose,
+    is_overtaken: bool,
 }
 
 impl<'c> Checker<'c> {
-    fn new(engine: &'c Engine, view: View, found: &'c mut dyn FnMut(Problem)) -> Checker<'c> {
+    fn new(engine: &'c Engine, view: View, loose: Loose, found: &'c mut dyn FnMut(Problem)) -> Checker<'c> {
         Checker {
             engine,
             snapshot: view.snapshot(),
@@ -196,11 +220,17 @@ impl<'c> Checker<'c> {
             is_alone: engine.is_writer() || !engine.platform.is_locked(&engine.home),
             sees_log: engine.devices.sees_log(&engine.geometry()),
             knows_all: false,
+            loose,
+            is_overtaken: false,
             view,
         }
     }
 
     fn found(&mut self, problem: Problem) {
+        self.is_overtaken |= self.engine.may_have_freed(self.loose);
+        if self.is_overtaken {
+            return;
+        }
         self.report.count(problem.remedy);
         if problem.remedy == Remedy::Lost && problem.key.is_some() {
             self.lost_in.extend(problem.segment);

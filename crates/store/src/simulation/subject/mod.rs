@@ -104,7 +104,7 @@ impl Platform for Platformed {
     }
 
     fn pin(&self, _: &Path, _: u64) -> io::Result<Option<Box<dyn Lock>>> {
-        Ok(Some(Box::new(Held)))
+        Ok(self.world.has_pins().then(|| Box::new(Held) as Box<dyn Lock>))
     }
 
     fn unpinned(&self, _: &Path, below: u64) -> u64 {
