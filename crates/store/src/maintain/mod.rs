@@ -20,6 +20,7 @@ mod replace;
 pub(crate) mod rewrite;
 pub(crate) mod salvage;
 pub(crate) mod scrub;
+mod shared_units;
 mod sides;
 pub(crate) mod status;
 pub(crate) mod vacate;

@@ -2,15 +2,15 @@
 //!
 //! Onto a new directory, segments and units return to the same files and offsets: nothing in the log or the index
 //! changes, and an interrupted rebuild finds what already exists, but for objects that were renamed or changed since,
-//! which it visits again. Into spare space, copies of segments go to other
-//! devices of the class, and components of large objects to devices that their chunk is not on; each such object gets a
-//! record with the same id and another map, moved as compaction moves records. Objects written meanwhile are on other
-//! devices from the beginning; one that was changed meanwhile may still have stripes on the lost device, so into spare
-//! space what is newer than the last pass is examined again, until nothing is left. Open objects without a name are in
-//! no index: those of this process follow after all others. The device leaves the store, or returns to service, only
-//! when nothing is missing: not even bytes of a segment that are damaged on all other devices and that no entry of the
-//! index is in, as they may be a removal. Otherwise the caller has to give up what only the lost device has; then it
-//! stays damaged, for a repair to drop.
+//! which it visits again. Into spare space, copies of segments go to other devices of the class, and components of
+//! large objects to devices that their chunk is not on; each such object gets a record with the same id and another
+//! map, moved as compaction moves records, and what its versions share is written once (see `shared_units`). Objects
+//! written meanwhile are on other devices from the beginning; one that was changed meanwhile may still have stripes on
+//! the lost device, so into spare space what is newer than the last pass is examined again, until nothing is left. Open
+//! objects without a name are in no index: those of this process follow after all others. The device leaves the store,
+//! or returns to service, only when nothing is missing: not even bytes of a segment that are damaged on all other
+//! devices and that no entry of the index is in, as they may be a removal. Otherwise the caller has to give up what
+//! only the lost device has; then it stays damaged, for a repair to drop.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,8 +19,9 @@ use std::sync::atomic::Ordering;
 
 use super::replace::{is_same, note_name};
 use super::salvage::Moving;
+use super::shared_units::{MovedRuns, run_of, versions_of_large};
 use crate::Store;
-use crate::devices::extents::{Touched, order};
+use crate::devices::extents::{Claim, Touched, order};
 use crate::devices::slot::{Slot, Trouble};
 use crate::engine::content::Base;
 use crate::engine::copies::Damaged;
@@ -172,6 +173,11 @@ impl Store {
             if let Some(descriptor) = base.as_deref().and_then(Base::descriptor) {
                 count(&object_key(file.number), descriptor)?;
             }
+        }
+        if options.onto.is_none() {
+            let shared = engine.shared_bytes()?;
+            let on_it = shared.iter().filter(|((of, _), _)| *of == device).map(|(_, bytes)| bytes);
+            plan.unit_bytes = plan.unit_bytes.saturating_sub(on_it.sum());
         }
         Ok(plan)
     }
@@ -332,6 +338,8 @@ struct Done {
     touched: Touched,
     moving: Vec<Moving>,
     unsynced_bytes: u64,
+    /// Into spare space: where the units of versions in snapshots went.
+    versions: MovedRuns,
 }
 
 /// Which objects are done: those with keys up to this one and records up to this id. What was renamed or changed since
@@ -529,54 +537,72 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// Objects with a name, in key order.
+    /// Objects with a name, and their versions; onto a new directory in key order, by which the progress is noted.
     fn each_object(&mut self, view: &View, seen_id: Option<u64>, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
-        let engine = self.engine;
         // Into spare space, records show the progress.
         let noted = view.state.notes.get(&note_name(self.device)).filter(|_| self.is_onto);
         let earlier = noted.and_then(|note| SoFar::decode(note)).unwrap_or_default();
+        let is_due = |key: &[u8], entry: &Entry| {
+            let is_seen = seen_id.is_some_and(|seen| entry.id.max(until_of(key)) <= seen);
+            entry.kind == Kind::Large && !is_seen && !earlier.has(key, entry)
+        };
         let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_versions_from(&[])?;
-        while let Some((key, entry)) = scan.next_entry()? {
-            if entry.kind != Kind::Large
-                || seen_id.is_some_and(|seen| entry.id.max(until_of(key)) <= seen)
-                || earlier.has(key, entry)
-            {
-                continue;
-            }
-            let mut buffer = Vec::new();
-            let Ok(record) = engine.read_entry(entry, &mut buffer) else {
-                self.report.lost += 1;
-                continue;
-            };
-            let Ok(descriptor) = Descriptor::decode(record.content, &engine.home) else {
-                self.report.lost += 1;
-                continue;
-            };
-            let components = components_on(&descriptor, self.device);
-            if components.is_empty() {
-                continue;
-            }
-            match self.object(key, &descriptor, &components, done, pace) {
-                Ok(moved) => {
-                    self.report.objects += 1;
-                    if !self.is_onto {
-                        done.moving.push(Moving::new(key, *entry, &record, Some(moved), engine.geometry().alignment)?);
-                    }
+        if self.is_onto {
+            let mut scan = snapshot.scan_versions_from(&[])?;
+            while let Some((key, entry)) = scan.next_entry()? {
+                if is_due(key, entry) {
+                    self.named(key, entry, done, pace)?;
                 }
-                Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
-                Err(error) if self.skips_full && error.kind() == ErrorKind::NoSpace => {}
-                Err(error) => return Err(error),
             }
-            // What is lost is visited again: it may have come back.
-            if self.report.lost == 0 {
-                done.so_far.key = key.to_vec();
+            return Ok(());
+        }
+        // Before what shares units with them.
+        for key in versions_of_large(&snapshot)? {
+            if let Some(entry) = snapshot.look_up(&key)?.filter(|entry| is_due(&key, entry)) {
+                self.named(&key, &entry, done, pace)?;
             }
-            if done.unsynced_bytes >= SYNC_BYTES || done.moving.len() >= MOVED_TOGETHER {
-                self.settle(done)?;
+        }
+        let mut scan = snapshot.scan_from(&[])?;
+        while let Some((key, entry)) = scan.next_entry()? {
+            if is_due(key, entry) {
+                self.named(key, entry, done, pace)?;
             }
         }
         Ok(())
+    }
+
+    /// An object with a name, or a version of it.
+    fn named(&mut self, key: &[u8], entry: &Entry, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
+        let (engine, mut buffer) = (self.engine, Vec::new());
+        let record = engine.read_entry(entry, &mut buffer).ok();
+        let read = record.and_then(|record| Some((Descriptor::decode(record.content, &engine.home).ok()?, record)));
+        let Some((descriptor, record)) = read else {
+            self.report.lost += 1;
+            return Ok(());
+        };
+        let components = components_on(&descriptor, self.device);
+        if components.is_empty() {
+            return Ok(());
+        }
+        match self.object(key, &descriptor, &components, done, pace) {
+            Ok(moved) => {
+                self.report.objects += 1;
+                if !self.is_onto {
+                    done.moving.push(Moving::new(key, *entry, &record, Some(moved), engine.geometry().alignment)?);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
+            Err(error) if self.skips_full && error.kind() == ErrorKind::NoSpace => {}
+            Err(error) => return Err(error),
+        }
+        // What is lost is visited again: it may have come back.
+        if self.report.lost == 0 {
+            done.so_far.key = key.to_vec();
+        }
+        match done.unsynced_bytes >= SYNC_BYTES || done.moving.len() >= MOVED_TOGETHER {
+            true => self.settle(done),
+            false => Ok(()),
+        }
     }
 
     /// Rebuilds the components of one object; returns its new map.
@@ -590,40 +616,49 @@ impl Rebuild<'_> {
     ) -> Result<Descriptor> {
         let mut moved = before.clone();
         components.iter().try_for_each(|&(number, component)| {
-            let target = self.target(key, before, number, component, done)?;
+            let chunk = &before.chunks[number];
+            let was = run_of(chunk, component);
+            let is_apart = |target: Component| chunk.components.iter().all(|other| other.device != target.device);
+            if let Some((target, claim)) = done.versions.find(was).filter(|(target, _)| is_apart(*target)) {
+                done.touched.claim(target.device, target.file, &claim);
+                moved.chunks[number].components[component] = target;
+                return Ok(());
+            }
+            let (target, claim) = self.target(key, before, number, component)?;
+            claim.iter().for_each(|claim| done.touched.claim(target.device, target.file, claim));
             moved.chunks[number].components[component] = target;
             let touched = self
                 .engine
                 .extents
                 .rebuild_component(before, number, component, target, &mut |bytes| pace.spend(bytes))?;
             done.touched.merge(touched);
-            let bytes = before.chunks[number].stripes.component_bytes(component);
-            done.unsynced_bytes += bytes;
-            self.report.bytes += bytes;
+            done.unsynced_bytes += was.length_bytes;
+            self.report.bytes += was.length_bytes;
+            if let Some(claim) = claim.filter(|_| until_of(key) > 0) {
+                done.versions.add(was, target, claim);
+            }
             Ok::<(), Error>(())
         })?;
         Ok(moved)
     }
 
-    /// The new place of a component. Its file is claimed until the record is written.
+    /// The new place of a component, and in spare space a claim on its file, until the record is written.
     fn target(
         &self,
         key: &[u8],
         descriptor: &Descriptor,
         number: usize,
         component: usize,
-        done: &mut Done,
-    ) -> Result<Component> {
+    ) -> Result<(Component, Option<Claim>)> {
         let engine = self.engine;
         let chunk = &descriptor.chunks[number];
         if self.is_onto {
-            return Ok(chunk.components[component]);
+            return Ok((chunk.components[component], None));
         }
         match engine.device_for(key, descriptor, number, chunk.stripes.component_bytes(component), self.device)? {
             Some(device) => {
                 let place = engine.extents.place_component(&engine.allocator(), chunk, component, device)?;
-                done.touched.claim(place.component.device, place.component.file, &place.claim);
-                Ok(place.component)
+                Ok((place.component, Some(place.claim)))
             }
             None => Err(no_place("a chunk fits on no other device".to_owned())),
         }

@@ -3,7 +3,8 @@
 //!
 //! A component that moves is read and verified by the checksums of its descriptor (or reconstructed from parity),
 //! written at the end of another file of the same device, and read again; then its object gets a record with the same
-//! id and the new map, as compaction moves records. Content is not rewritten.
+//! id and the new map, as compaction moves records. Content is not rewritten. What versions of an object share is
+//! copied once (see `shared_units`).
 //!
 //! A file is released only when nothing can need it: the index agrees with its own accounts ([`Engine::agree`]), every
 //! descriptor that may refer to the file was read, the account of the file is empty, and nobody has a claim to it.
@@ -17,13 +18,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::choice::{Choice, Compacted, ExtentId, PlannedExtent};
 use super::salvage::Moving;
-use crate::devices::extents::{Claim, Touched};
+use super::shared_units::{MovedRuns, run_of, versions_of_large};
+use crate::devices::extents::Touched;
 use crate::engine::Engine;
 use crate::engine::pace::{Pace, outcome};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::descriptor::{Component, Descriptor, Run};
-use crate::format::entry::Kind;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind};
 use crate::format::ids::{DeviceNumber, SegmentNumber};
+use crate::format::index_key::until_of;
 use crate::index::catalog::{Change, ExtentRow, Superseded};
 
 /// Bytes moved between two syncs of units with their records.
@@ -44,13 +47,9 @@ struct PendingMoves {
     touched: Touched,
     moving: Vec<Moving>,
     bytes: u64,
+    /// Where the units of versions in snapshots went.
+    versions: MovedRuns,
 }
-
-/// New places of components, by their old ones. Versions of an object in a snapshot and in the present may share units:
-/// these are copied once. Kept only if there are snapshots: it needs about a hundred bytes for each component. The
-/// files stay claimed as long as new records may refer to them.
-#[derive(Default)]
-struct Targets(Option<BTreeMap<Run, (Component, Claim)>>);
 
 impl Engine {
     /// Extent files on writable devices that are not yet freed.
@@ -247,66 +246,81 @@ impl Engine {
         done: &mut Compacted,
     ) -> Result<()> {
         let snapshot = self.snapshot();
-        let mut targets = Targets((!self.view().state.snapshots.is_empty()).then(BTreeMap::new));
-        let mut scan = snapshot.scan_versions_from(&[])?;
-        let mut buffer = Vec::new();
+        // Before what shares units with them.
+        for key in versions_of_large(&snapshot)? {
+            if let Some(entry) = snapshot.look_up(&key)? {
+                self.move_entry(&key, &entry, places, unsettled, pace, done)?;
+            }
+        }
+        let mut scan = snapshot.scan_from(&[])?;
         while let Some((key, entry)) = scan.next_entry()? {
-            if entry.kind != Kind::Large {
-                continue;
-            }
-            // An unreadable one keeps its files: their accounts stay above zero.
-            let Ok(record) = self.read_entry(entry, &mut buffer) else { continue };
-            let Ok(before) = self.decode_descriptor(entry.location, record.content) else { continue };
-            let components = components_in(&before, places);
-            if components.is_empty() {
-                continue;
-            }
-            match self.move_object(&before, &components, &mut targets, unsettled, pace) {
-                Ok((moved, bytes)) => {
-                    unsettled.moving.push(Moving::new(key, *entry, &record, Some(moved), self.geometry().alignment)?);
-                    unsettled.bytes += bytes;
-                    done.moved_unit_bytes += bytes;
-                    done.gained_bytes -= bytes as i64;
-                }
-                Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Corrupt) => {
-                    let of = |&(chunk, component): &(usize, usize)| {
-                        let component = before.chunks[chunk].components[component];
-                        (component.device, component.file)
-                    };
-                    done.damaged_extents.extend(components.iter().map(of));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
-            if unsettled.bytes >= SYNC_BYTES || unsettled.moving.len() >= MOVED_TOGETHER {
-                self.settle_units(unsettled)?;
+            if entry.kind == Kind::Large {
+                self.move_entry(key, entry, places, unsettled, pace, done)?;
             }
         }
         Ok(())
+    }
+
+    /// Copies the components of one object that are in these files.
+    fn move_entry(
+        &self,
+        key: &[u8],
+        entry: &Entry,
+        places: &BTreeSet<ExtentId>,
+        unsettled: &mut PendingMoves,
+        pace: &mut Pace<'_>,
+        done: &mut Compacted,
+    ) -> Result<()> {
+        let mut buffer = Vec::new();
+        // An unreadable one keeps its files: their accounts stay above zero.
+        let Ok(record) = self.read_entry(entry, &mut buffer) else { return Ok(()) };
+        let Ok(before) = self.decode_descriptor(entry.location, record.content) else { return Ok(()) };
+        let components = components_in(&before, places);
+        if components.is_empty() {
+            return Ok(());
+        }
+        match self.move_object(key, &before, &components, unsettled, pace) {
+            Ok((moved, bytes)) => {
+                unsettled.moving.push(Moving::new(key, *entry, &record, Some(moved), self.geometry().alignment)?);
+                unsettled.bytes += bytes;
+                done.moved_unit_bytes += bytes;
+                done.gained_bytes -= bytes as i64;
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Corrupt) => {
+                let of = |&(chunk, component): &(usize, usize)| {
+                    let component = before.chunks[chunk].components[component];
+                    (component.device, component.file)
+                };
+                done.damaged_extents.extend(components.iter().map(of));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        match unsettled.bytes >= SYNC_BYTES || unsettled.moving.len() >= MOVED_TOGETHER {
+            true => self.settle_units(unsettled),
+            false => Ok(()),
+        }
     }
 
     /// Copies components of one object, verified before and after; returns its new map, and the bytes copied: none for
     /// units that it shares with a version that was moved before.
     fn move_object(
         &self,
+        key: &[u8],
         before: &Descriptor,
         components: &[(usize, usize)],
-        targets: &mut Targets,
         unsettled: &mut PendingMoves,
         pace: &mut Pace<'_>,
     ) -> Result<(Descriptor, u64)> {
         let (allocator, mut moved, mut copied_bytes) = (self.allocator(), before.clone(), 0);
         for &(number, component) in components {
-            let chunk = &before.chunks[number];
-            let Component { device, file, offset_bytes } = chunk.components[component];
-            let was = Run { device, file, offset_bytes, length_bytes: chunk.stripes.component_bytes(component) };
-            let known = targets.0.as_ref().and_then(|targets| targets.get(&was));
-            if let Some((target, claim)) = known {
-                unsettled.touched.claim(target.device, target.file, claim);
-                moved.chunks[number].components[component] = *target;
+            let was = run_of(&before.chunks[number], component);
+            if let Some((target, claim)) = unsettled.versions.find(was) {
+                unsettled.touched.claim(target.device, target.file, &claim);
+                moved.chunks[number].components[component] = target;
                 continue;
             }
-            let place = allocator.reserve_on(&self.extents, device, chunk.stripes.component_bytes(component))?;
+            let place = allocator.reserve_on(&self.extents, was.device, was.length_bytes)?;
             let target = place.component;
             unsettled.touched.claim(target.device, target.file, &place.claim);
             let copy =
@@ -322,8 +336,8 @@ impl Engine {
                 return Err(Error::new(ErrorKind::Io, "copy units to", cause).at(&place));
             }
             copied_bytes += was.length_bytes;
-            if let Some(targets) = &mut targets.0 {
-                targets.insert(was, (target, place.claim));
+            if until_of(key) > 0 {
+                unsettled.versions.add(was, target, place.claim);
             }
         }
         Ok((moved, copied_bytes))
@@ -332,7 +346,8 @@ impl Engine {
     /// Makes the copies durable and writes the records.
     fn settle_units(&self, unsettled: &mut PendingMoves) -> Result<()> {
         // The files stay claimed until the records are written.
-        let PendingMoves { touched, moving, .. } = std::mem::take(unsettled);
+        let (touched, moving) = (std::mem::take(&mut unsettled.touched), std::mem::take(&mut unsettled.moving));
+        unsettled.bytes = 0;
         let failed = self.extents.try_sync(&touched);
         if let Some((device, error)) = failed.first() {
             let cause = format!("device {device} failed meanwhile: {error}");

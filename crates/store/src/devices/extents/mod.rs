@@ -142,6 +142,7 @@ pub(crate) struct FaultyUnit {
 
 /// Units in an extent file are about to be referenced: it is not released while a claim on it exists.
 #[derive(Debug, Clone)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Claim(#[expect(dead_code, reason = "it is counted, not looked at")] Arc<()>);
 
 /// An open extent file, and the device on which it was opened: after a replacement, another one has its number.

@@ -25,6 +25,7 @@ mod rebuilt;
 mod room;
 mod striped;
 mod tail;
+mod versions;
 
 /// Objects above 8 KiB are in stripes of 16 KiB with parity, on five of six devices.
 fn plan(sandbox: &Path, compression: Compression) -> Plan {

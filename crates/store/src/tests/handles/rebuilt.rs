@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::format::ids::DeviceNumber;
 
 /// Deletes everything on a device.
-fn lose(sandbox: &TempDir, store: &Store, device: DeviceNumber) {
+pub(super) fn lose(sandbox: &TempDir, store: &Store, device: DeviceNumber) {
     let slot = store.engine().devices.slots()[device.index()].clone();
     std::fs::rename(&slot.path, sandbox.path().join(format!("lost{device}"))).unwrap();
     store.engine().devices.fail(device, &Error::new(ErrorKind::Io, "write", "it is gone"));
