@@ -326,8 +326,10 @@ impl Handle {
 
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store(py)?;
+        let options =
+            granulo_store::CompactOptions { counts_shared_once: true, ..granulo_store::CompactOptions::default() };
         let progress = granulo_store::Progress::default();
-        py.detach(|| store.compact(&granulo_store::CompactOptions::default(), &progress).map(drop)).or_raise(py)
+        py.detach(|| store.compact(&options, &progress).map(drop)).or_raise(py)
     }
 
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

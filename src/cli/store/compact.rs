@@ -133,7 +133,13 @@ impl CompactArguments {
             (false, true) => Choice::DeadOrDisordered(self.dead),
             (false, false) => Choice::Dead(self.dead),
         };
-        CompactOptions { choice, is_alone: true, alignment: self.align, bytes_per_second: self.rate }
+        CompactOptions {
+            choice,
+            is_alone: true,
+            alignment: self.align,
+            bytes_per_second: self.rate,
+            counts_shared_once: true,
+        }
     }
 
     fn compact(&self, store: &Store) -> Result<Ended> {

@@ -245,7 +245,7 @@ impl PlannedExtent {
     }
 
     /// Bytes that are known to be dead. The size is measured, not accounted: a truncated file may be shorter than its
-    /// units, and units that versions share are live once for each. Nothing is known to be dead then.
+    /// units, and units that versions share may count once for each. Nothing is known to be dead then.
     pub(crate) fn dead_bytes(&self) -> u64 {
         self.size_bytes.saturating_sub(self.live_bytes)
     }

@@ -40,11 +40,20 @@ pub struct CompactOptions {
     pub alignment: Option<Alignment>,
     /// Most bytes of records per second.
     pub bytes_per_second: Option<u64>,
+    /// Whether units that versions of a file share count once, for which the map of each version in a snapshot is read.
+    /// Otherwise they count once for each, and an extent file seems to have fewer dead bytes than it has.
+    pub counts_shared_once: bool,
 }
 
 impl Default for CompactOptions {
     fn default() -> CompactOptions {
-        CompactOptions { choice: Choice::Dead(30), is_alone: false, alignment: None, bytes_per_second: None }
+        CompactOptions {
+            choice: Choice::Dead(30),
+            is_alone: false,
+            alignment: None,
+            bytes_per_second: None,
+            counts_shared_once: false,
+        }
     }
 }
 
@@ -123,9 +132,10 @@ impl Engine {
             rows.iter().filter(|row| self.keeps_copies(row, row.class)).map(|row| row.number).collect();
         let (segments, postponed): (Vec<PlannedSegment>, Vec<PlannedSegment>) =
             chosen.into_iter().partition(|segment| keeps_copies.contains(&segment.number));
+        let shared = if options.counts_shared_once { self.shared_bytes()? } else { BTreeMap::new() };
         Ok(CompactPlan {
             segments,
-            extents: self.choose_extents(options.choice),
+            extents: self.choose_extents(options.choice, &shared),
             waiting_bytes: self.waiting_bytes(),
             postponed: postponed.iter().map(|segment| segment.number).collect(),
         })

@@ -79,10 +79,15 @@ impl Engine {
         found
     }
 
-    /// The extent files that are worth freeing: what frees most for the bytes copied comes first.
-    pub(crate) fn choose_extents(&self, choice: Choice) -> Vec<PlannedExtent> {
-        let mut chosen: Vec<PlannedExtent> =
-            self.extent_files().into_iter().filter(|file| file.is_chosen(choice)).collect();
+    /// The extent files that are worth freeing: what frees most for the bytes copied comes first. `shared`: bytes that
+    /// their accounts count more than once.
+    pub(crate) fn choose_extents(&self, choice: Choice, shared: &BTreeMap<ExtentId, u64>) -> Vec<PlannedExtent> {
+        let counted_once = |file: PlannedExtent| {
+            let again_bytes = shared.get(&file.place()).copied().unwrap_or(0);
+            PlannedExtent { live_bytes: file.live_bytes.saturating_sub(again_bytes), ..file }
+        };
+        let files = self.extent_files().into_iter().map(counted_once);
+        let mut chosen: Vec<PlannedExtent> = files.filter(|file| file.is_chosen(choice)).collect();
         chosen.sort_by_key(|file| (file.live_bytes * 1000 / file.size_bytes.max(1), file.place()));
         chosen
     }

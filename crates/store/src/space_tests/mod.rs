@@ -29,8 +29,13 @@ use crate::maintain::moving::MoveTarget;
 
 type Model = BTreeMap<String, Vec<u8>>;
 
-const ALL: CompactOptions =
-    CompactOptions { choice: Choice::All, is_alone: true, alignment: None, bytes_per_second: None };
+const ALL: CompactOptions = CompactOptions {
+    choice: Choice::All,
+    is_alone: true,
+    alignment: None,
+    bytes_per_second: None,
+    counts_shared_once: false,
+};
 
 fn small_segments() -> Plan {
     Plan { segment_bytes: 1 << 20, ..Plan::default() }

@@ -14,8 +14,13 @@ use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
 use crate::{Attributes, Choice, Class, CompactOptions, Compacted, Durability, OpenOptions, Plan, Progress, Store};
 
-const ALL: CompactOptions =
-    CompactOptions { choice: Choice::All, is_alone: true, alignment: None, bytes_per_second: None };
+const ALL: CompactOptions = CompactOptions {
+    choice: Choice::All,
+    is_alone: true,
+    alignment: None,
+    bytes_per_second: None,
+    counts_shared_once: false,
+};
 
 /// The first device fails after the other one returned: everything is still there.
 #[test]

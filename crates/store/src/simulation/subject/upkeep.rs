@@ -60,7 +60,8 @@ impl Simulated {
             Alignment::Sector => Some(Alignment::Page),
             Alignment::Page => Some(Alignment::Sector),
         };
-        let options = CompactOptions { is_alone: true, alignment, ..CompactOptions::default() };
+        let options =
+            CompactOptions { is_alone: true, alignment, counts_shared_once: true, ..CompactOptions::default() };
         Ok(!self.store.compact(&options, &until(stop))?.is_interrupted)
     }
 

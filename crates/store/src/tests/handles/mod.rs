@@ -57,8 +57,13 @@ fn read(handle: &Handle) -> Vec<u8> {
     content
 }
 
-const ALL: CompactOptions =
-    CompactOptions { choice: Choice::All, is_alone: true, alignment: None, bytes_per_second: None };
+const ALL: CompactOptions = CompactOptions {
+    choice: Choice::All,
+    is_alone: true,
+    alignment: None,
+    bytes_per_second: None,
+    counts_shared_once: false,
+};
 
 fn compact(store: &Store) {
     store.compact(&ALL, &Progress::default()).unwrap();

@@ -54,6 +54,28 @@ fn what_versions_share_moves_once() {
 }
 
 #[test]
+fn what_is_dead_beside_versions_is_seen() {
+    let sandbox = TempDir::new().unwrap();
+    let store = store(&sandbox);
+    let (contents, alone_bytes) = store_versions(&sandbox, &store, OBJECT_BYTES * 3 / 2);
+    let options = |choice, counts_shared_once| CompactOptions { choice, counts_shared_once, ..ALL };
+    let live = |options: CompactOptions| -> Vec<u64> {
+        let plan = store.plan_compaction(&options).unwrap();
+        plan.extents.iter().map(|file| file.live_bytes).filter(|&live| live > 0).collect()
+    };
+    // Each version counts, and there seem to be more live bytes than there are bytes.
+    assert_eq!(live(options(Choice::All, false)), [0; 0]);
+    let once = live(options(Choice::Dead(30), true));
+    // The objects are on five of six devices each.
+    assert!(once.len() >= 4 && once.iter().sum::<u64>() < alone_bytes + CHANGED_BYTES, "{once:?} of {alone_bytes}");
+    store.compact(&options(Choice::Dead(30), true), &Progress::default()).unwrap();
+    let now_bytes = extent_bytes(&sandbox);
+    assert!(now_bytes < alone_bytes + CHANGED_BYTES, "{now_bytes} bytes, of which the first has {alone_bytes}");
+    are_there(&store, &contents);
+    is_sound(&store);
+}
+
+#[test]
 fn what_versions_share_is_rebuilt_once() {
     let sandbox = TempDir::new().unwrap();
     let store = store(&sandbox);
