@@ -5,8 +5,8 @@
 //! GNU's format 1.0; second and later names of anything are links to its first name in the archive. Sockets, which an
 //! archive cannot hold, are left out and counted.
 //!
-//! Memory: one piece of content, and the first name of each object with several. Survives: objects that are damaged; what
-//! cannot be read before its header is left out, what turns out damaged later is zeros from there on. Both are
+//! Memory: one piece of content, and the first name of each object with several. Survives: objects that are damaged;
+//! what cannot be read before its header is left out, what turns out damaged later is zeros from there on. Both are
 //! reported.
 
 use std::io::{self, Write};

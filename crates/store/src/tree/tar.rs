@@ -3,9 +3,9 @@
 //! One thread stores members in the order of the archive: the stream has one order. A member that the store already has
 //! (`unchanged`) is skipped, so an interrupted import can be repeated.
 //!
-//! An archive has a file with several names once, and its further names as links to the first; so too symbolic links and
-//! special files. A link is the first sign that it has several names: its record is then written again as that of a
-//! shared object; the old one is dead, and the next compaction frees it.
+//! An archive has what has several names once, a file or anything else, and its further names as links to the first. A
+//! link is the first sign that there are several names: the record is then written again as that of a shared object;
+//! the old one is dead, and the next compaction frees it.
 //!
 //! Hostile archives: names that are absolute or climb with `..`, links to such, and links to what the store does not
 //! have below the prefix are refused, counted and reported; nothing outside the prefix is ever read or written. So is a

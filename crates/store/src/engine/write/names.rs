@@ -56,9 +56,9 @@ impl Source<'_> {
 }
 
 impl Batch<'_> {
-    /// Renames an object; a directory keeps everything in it. It keeps its number. If both names are the same, or belong
-    /// to one file, nothing happens. If a key begins at the number of a directory, the caller knows that a directory
-    /// does not come below itself.
+    /// Renames an object; a directory keeps everything in it. It keeps its number. If both names are one, or belong to
+    /// one file, nothing happens. If a key begins at the number of a directory, the caller knows that a directory does
+    /// not come below itself.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if it or its new directory does not exist; [`ErrorKind::Exists`] if the name is taken
@@ -127,8 +127,8 @@ impl Batch<'_> {
     /// Rewrites what has a single name as what can have several; returns its number for [`link`](Batch::link).
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it does not exist; [`ErrorKind::Usage`] if it is a directory; any error of reading the
-    /// record and of writing.
+    /// [`ErrorKind::NotFound`] if it does not exist; [`ErrorKind::Usage`] if it is a directory; any error of reading
+    /// the record and of writing.
     pub(crate) fn share(&mut self, existing: &Key) -> Result<ObjectNumber> {
         self.refuse_root(existing)?;
         let mut number = ObjectNumber::NONE;
