@@ -477,6 +477,25 @@ fn a_file_becomes_a_directory_and_names_are_taken_again_within_one_archive() {
     }
 }
 
+/// As `tar -r` appends it within a second.
+#[test]
+fn a_later_member_replaces_an_earlier_one_that_looks_the_same() {
+    use tar::EntryType as Is;
+    /// More than are committed together.
+    const BETWEEN: usize = 1500;
+    let place = Place::new();
+    let between: Vec<String> = (0..BETWEEN).map(|at| format!("between/{at}")).collect();
+    let mut members = vec![(Is::Regular, "again", "one")];
+    members.extend(between.iter().map(|name| (Is::Regular, &name[..], "")));
+    members.push((Is::Regular, "again", "two"));
+    let bytes = archive(&members);
+    for unchanged in [0, BETWEEN as u64 + 2] {
+        let summary = place.import_tar(&bytes).unwrap();
+        assert_eq!((summary.unchanged, summary.reports.count), (unchanged, 0), "{summary:?}");
+        assert_eq!(place.store.get(&key("in/again")).unwrap().unwrap(), b"two");
+    }
+}
+
 #[test]
 fn what_has_several_names_has_them_after_an_archive_too() {
     use tar::EntryType as Is;

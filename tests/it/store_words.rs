@@ -503,7 +503,7 @@ fn documents_of_an_incomplete_store_say_so() {
 }
 
 #[test]
-fn another_name_of_a_symbolic_link_in_an_archive_is_another_symbolic_link() {
+fn another_name_of_a_symbolic_link_in_an_archive_is_another_name_of_it() {
     if !has_program("tar") {
         return skip("it makes an archive with tar");
     }
@@ -521,10 +521,11 @@ fn another_name_of_a_symbolic_link_in_an_archive_is_another_symbolic_link() {
     };
     tar(&["a", "b", "p", "q"]);
     let document = place.run_on("import", args!["--quiet", "--json", &archive]).ended(0).json();
-    assert_eq!((&document["symlinks"], &document["special"], &document["refused"]), (&2.into(), &2.into(), &0.into()));
+    let count = |field: &str| document[field].as_u64().unwrap();
+    assert_eq!((count("symlinks"), count("special"), count("links"), count("refused")), (1, 1, 2, 0), "{document}");
     let seen = |key: &str| {
         let mut document = place.run_on("stat", [key, "--json"]).ended(0).json();
-        let own = ["key", "number", "id", "offset", "ctime_seconds", "ctime_nanoseconds", "record_bytes"];
+        let own = ["key"];
         document.as_object_mut().unwrap().retain(|field, _| !own.contains(&field.as_str()));
         document
     };

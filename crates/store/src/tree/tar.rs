@@ -17,6 +17,7 @@ use std::collections::HashSet;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
 
@@ -85,6 +86,7 @@ pub fn import_tar_into(
         batch_bytes: 0,
         held_bytes: 0,
         most_held_bytes: store.engine().batch_bytes(BATCH_BYTES),
+        id_before: store.engine().highest_id.load(Ordering::Relaxed),
         unsynced: UnsyncedBytes::default(),
         shared: HashMap::new(),
         claimed: HashSet::new(),
@@ -155,6 +157,9 @@ struct TarImport<'s, 'l, 'w> {
     batch_bytes: u64,
     held_bytes: u64,
     most_held_bytes: u64,
+    /// The highest id before the import: what has a higher one is an earlier member, which a later one of the same name
+    /// replaces, also if it looks the same.
+    id_before: u64,
     unsynced: UnsyncedBytes,
     /// Shared objects that got names in this batch.
     shared: HashMap<Key, ObjectNumber>,
@@ -237,7 +242,8 @@ impl<'s> TarImport<'s, '_, '_> {
         }
         let size_bytes = attributes.holes.as_ref().map_or(member.data_bytes, |holes| holes.size_bytes);
         let same = listed.as_ref().filter(|listed| {
-            is_same(member.kind, &attributes, size_bytes, &member.link, &listed.entry)
+            listed.entry.id <= self.id_before
+                && is_same(member.kind, &attributes, size_bytes, &member.link, &listed.entry)
                 && listed.shared.is_none_or(|number| !self.claimed.contains(&number))
         });
         if let Some(same) = same {
