@@ -105,10 +105,16 @@ pub(super) fn unknown(index: &Path) -> Vec<UnknownPin> {
     }
 }
 
-/// Whether an error says that this user may not write there, or that it would be through a link.
+/// The error of something else in the place of a pin.
+fn not_a_pin() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "it is no regular file")
+}
+
+/// Whether an error says that this user may not write there, or that something else is there, as a link.
 fn is_refusal(error: &io::Error) -> bool {
-    let is_link = [Errno::LOOP, Errno::NOTDIR].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
-    is_link || matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    let others = [Errno::LOOP, Errno::NOTDIR, Errno::ISDIR];
+    let is_other = others.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
+    is_other || matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// The permissions of the directory: whoever may read the index may pin it, and nobody removes the pins of others who
@@ -183,7 +189,7 @@ impl Pins {
             Err(error) if is_refusal(&error) => open(OFlags::RDONLY)?,
             opened => opened?,
         };
-        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+        if file.metadata()?.is_file() { Ok(file) } else { Err(not_a_pin()) }
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
@@ -378,6 +384,7 @@ mod tests {
         fs::create_dir_all(&path).unwrap();
         let told = |index: &Path| unknown(index).into_iter().map(|pin| pin.path).collect::<Vec<_>>();
         assert_eq!((lowest(&index, 9), lowest(&index, 7), told(&index)), (7, 7, vec![path.clone()]));
+        assert!(pin(&index, 7).unwrap().is_none(), "a reader goes on without");
         fs::remove_dir_all(index.join(PINS)).unwrap();
         // Nothing is made or removed through a link, and a reader goes on without a pin.
         let elsewhere = place.path().join("elsewhere");

@@ -36,8 +36,8 @@ impl Engine {
         marked.max(self.devices.history().newest().segments_begun)
     }
 
-    /// Makes everything durable, and records that in the log with a separate commit, unless the log already says so. The
-    /// index may wait for space.
+    /// Makes everything durable, and records that in the log with a separate commit, unless the log already says so.
+    /// The index may wait for space.
     ///
     /// # Errors
     /// Any error of writing or syncing; the store is then read-only, unless the log has no space.

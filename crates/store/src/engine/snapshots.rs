@@ -4,8 +4,8 @@
 //! writes a record of a few dozen bytes. From then on, superseded entries that it contains stay in the index, under
 //! keys that say until when they existed (see `effects`), and their records and units stay live: compaction moves them,
 //! and their redundancy is maintained. When the last snapshot with a version is removed, so is the version: all
-//! versions are traversed, in bounded memory. If a crash or lack of space interrupts that, it is completed when a writer
-//! opens or compacts the store; a note says that it is due.
+//! versions are traversed, in bounded memory. If a crash or lack of space interrupts that, it is completed when a
+//! writer opens or compacts the store; a note says that it is due.
 //!
 //! Segments repeat the list of snapshots at their beginning ([`Released`](crate::format::release::Released)), so that
 //! the record of one need not be kept forever, and an index built from the log knows them before the records that they

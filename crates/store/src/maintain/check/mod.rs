@@ -158,7 +158,7 @@ impl Store {
         if checker.is_overtaken {
             return Err(engine.freed());
         }
-        checker.report.is_complete = outcome(result)?;
+        checker.report.is_complete = outcome(result).map_err(|error| engine.or_freed(loose, error))?;
         Ok(checker.report)
     }
 }
