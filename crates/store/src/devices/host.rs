@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,9 +13,10 @@ use super::anchored::Anchor;
 use super::locked::{Held, try_lock};
 use super::pins;
 use super::platform::{Creator, Lock, Platform, PrivateDevice, UnknownPin};
+use super::private;
 use crate::devices::device::Device;
 use crate::devices::directory::{Directory, open_regular};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::format::geometry::{Node, PRIVATE_MODE, absolute, random_identity};
 use crate::format::superblock::SUPERBLOCK;
 
@@ -56,20 +57,6 @@ impl Anchor for OpenDirectory {
     fn is_in_place(&self) -> bool {
         let (Ok(opened), Ok(found)) = (self.directory.metadata(), fs::metadata(&self.path)) else { return false };
         (opened.dev(), opened.ino()) == (found.dev(), found.ino())
-    }
-}
-
-/// A directory that is removed when dropped.
-#[derive(Debug)]
-struct Temporary {
-    path: PathBuf,
-}
-
-impl Lock for Temporary {}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -178,17 +165,8 @@ impl Platform for Host {
     }
 
     fn private_device(&self) -> Result<PrivateDevice> {
-        let fail = |error| Error::io("create a private index", &std::env::temp_dir(), error);
-        // Others may write to this directory: they cannot take a name that they cannot guess.
-        for _ in 0..100 {
-            let path = std::env::temp_dir().join(format!("granulo-index-{:016x}", self.random()?));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(PrivateDevice { device: self.device(&path), guard: Box::new(Temporary { path }) }),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(fail(error)),
-            }
-        }
-        Err(Error::new(ErrorKind::Exists, "create a private index", "all names are taken").at(&std::env::temp_dir()))
+        let directory = private::create(&std::env::temp_dir(), || self.random())?;
+        Ok(PrivateDevice { device: self.device(&directory.path), guard: Box::new(directory) })
     }
 
     fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool> {

@@ -18,6 +18,7 @@ pub mod objects;
 mod pins;
 pub(crate) mod placement;
 pub(crate) mod platform;
+mod private;
 pub(crate) mod set;
 pub(crate) mod slot;
 pub(crate) mod superblocks;
