@@ -2,8 +2,9 @@
 //!
 //! A store only appends; compaction frees what is dead by moving what lives beside it. Here it runs at intervals, once
 //! that frees much: each byte freed then costs at most one byte moved. And it runs when the devices are full: a program
-//! gets ENOSPC only if too little is left to free. Other programs read and write meanwhile; one that needs room waits,
-//! and so does whoever uses the same file.
+//! gets ENOSPC only if too little is left to free. What was compacted before and waited for readers is freed first: it
+//! costs nothing. Other programs read and write meanwhile; one that needs room waits, and so does whoever uses the same
+//! file.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -36,10 +37,21 @@ pub(super) fn free_at_intervals(system: &FileSystem, every: Duration, ended: &Re
 impl FileSystem {
     fn free_much(&self) -> Result<()> {
         let _freeing = lock(&self.freeing);
+        self.free_waiting()?;
         let status = self.store.status(false)?;
         let stored_bytes = status.live_bytes + status.dead_bytes + status.unit_bytes;
         let progress = Progress::with_stop_flag(self.has_ended.clone());
         self.free(AT_INTERVALS, LEAST_BYTES.max(stored_bytes / LEAST_PART), &progress).map(drop)
+    }
+
+    /// Frees what waited for readers that have ended; returns whether there was any.
+    fn free_waiting(&self) -> Result<bool> {
+        Ok(self.store.free_waiting()? > 0)
+    }
+
+    /// Also after the mount has ended: the last changes need room, too.
+    fn free_if_full(&self) -> Result<bool> {
+        self.free(IF_FULL, LEAST_BYTES_IF_FULL, &Progress::default())
     }
 
     /// Frees what `choice` selects, if that is enough; returns whether it was.
@@ -52,7 +64,7 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// Runs `act`; if the store is full, frees space and runs it again, up to three times in all. `act` must change
+/// Runs `act`; if the store is full, frees space and runs it again, up to four times in all. `act` must change
     /// nothing when it finds no space. The caller may hold states of objects, but no lock that compaction takes.
     pub(super) fn retry_after_freeing<T>(&self, act: impl Fn() -> Result<T>) -> Outcome<T> {
         let outcome = act();
@@ -63,9 +75,11 @@ impl FileSystem {
         let _freeing = lock(&self.freeing);
         // Somebody else may have freed some meanwhile.
         let mut outcome = act();
-        if is_full(&outcome) {
-            // Also after the mount has ended: the last changes need room, too.
-            let freed = self.free(IF_FULL, LEAST_BYTES_IF_FULL, &Progress::default());
+        for free in [FileSystem::free_waiting, FileSystem::free_if_full] {
+            if !is_full(&outcome) {
+                break;
+            }
+            let freed = free(self);
             // A compaction that fails may have freed something before.
             if !matches!(freed, Ok(false)) {
                 outcome = act();

@@ -544,6 +544,39 @@ fn space_comes_back_on_a_full_device_before_a_program_hears_of_it() {
 }
 
 #[test]
+fn space_that_waited_for_a_reader_comes_back_before_a_program_hears_that_there_is_none() {
+    const FILES: usize = 500;
+    let Some(place) = Place::empty() else { return };
+    let small = place.sandbox.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=96m", "tmpfs"]).arg(&small).status().unwrap();
+    assert!(mounted.success());
+    let _unmount = Unmount(small.clone());
+    let store = small.join("store");
+    run(["store".as_ref(), "init".as_ref(), store.as_os_str()]).ended(0);
+    let mounted = Mounted::start(&store, &place.target(), &["--free-every", "0s"]);
+    let at = |name: usize| mounted.root.join(name.to_string());
+    let write_all = |length: usize| (0..FILES).try_for_each(|name| fs::write(at(name), content(length)));
+    write_all(100_000).unwrap();
+    File::open(&mounted.root).unwrap().sync_all().unwrap();
+    // Half of the device is kept for a reader. There is no room for the other content of all.
+    let reader = granulo::store::Store::open_read_only(&store).unwrap();
+    let snapshot = reader.snapshot().unwrap();
+    let kept = snapshot.entry(&granulo::store::Key::parse("0").unwrap()).unwrap().unwrap();
+    assert_eq!(kept.entry.size_bytes, 100_000);
+    let filled = write_all(100_001).and_then(|()| write_all(100_002));
+    assert_eq!(filled.unwrap_err().raw_os_error(), Some(28));
+    assert!(reader.status(false).unwrap().waiting_bytes > 30_000_000);
+    drop((snapshot, reader));
+    // Nothing more becomes dead.
+    let another = |name: usize| mounted.root.join(format!("another{name}"));
+    (0..FILES / 2).for_each(|name| fs::write(another(name), content(100_003)).unwrap());
+    assert!((0..FILES / 2).all(|name| fs::read(another(name)).unwrap() == content(100_003)));
+    mounted.unmount();
+    run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
+}
+
+#[test]
 fn space_comes_back_at_intervals() {
     const FILES: usize = 1000;
     let Some(place) = Place::new() else { return };

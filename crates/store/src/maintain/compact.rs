@@ -78,6 +78,17 @@ impl Engine {
         view.state.superseded.iter().map(bytes).sum()
     }
 
+    /// See [`Store::free_waiting`].
+    pub(crate) fn free_waiting(&self) -> Result<u64> {
+        let before_bytes = self.waiting_bytes();
+        if before_bytes == 0 {
+            return Ok(0);
+        }
+        self.sync_all()?;
+        self.reclaim()?;
+        Ok(before_bytes.saturating_sub(self.waiting_bytes()))
+    }
+
     /// For each segment, the number of live records that do not directly follow the one with the preceding key.
     fn breaks(&self) -> Result<BTreeMap<SegmentNumber, u64>> {
         let mut breaks: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
@@ -177,6 +188,8 @@ impl Engine {
 
     pub(crate) fn compact(&self, options: &CompactOptions, progress: &Progress) -> Result<Compacted> {
         self.sync_all()?;
+        // There may be no room to move anything without it.
+        self.free_waiting()?;
         self.catch_up()?;
         if options.is_alone {
             let _sync = lock(&self.sync);
@@ -260,6 +273,15 @@ impl Store {
     /// Errors of reading the index; [`ErrorKind::Corrupt`] if its accounts cannot be true.
     pub fn plan_compaction(&self, options: &CompactOptions) -> Result<CompactPlan> {
         self.engine().plan_compaction(options)
+    }
+
+    /// Frees what was compacted while readers needed it, as far as these have ended; returns how many bytes, on all
+    /// devices. Nothing is moved: [`compact`](Self::compact) does the same first, and closing the store does.
+    ///
+    /// # Errors
+    /// Errors of writing.
+    pub fn free_waiting(&self) -> Result<u64> {
+        self.engine().free_waiting()
     }
 
     /// Frees the space of dead records; `progress` receives the bytes of each stage and may interrupt. Reading and

@@ -85,6 +85,8 @@ impl Engine {
 
     pub(crate) fn rebalance(&self, bytes_per_second: Option<u64>, progress: &Progress) -> Result<Rebalanced> {
         self.sync_all()?;
+        // Fast devices may have the room only then.
+        self.free_waiting()?;
         let plan = self.plan_rebalance()?;
         let mut pace = Pace::new(bytes_per_second, progress);
         pace.stage("moving records", plan.live_bytes());

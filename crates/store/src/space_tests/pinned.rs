@@ -37,6 +37,45 @@ fn a_snapshot_stays_while_what_it_has_is_replaced_removed_and_compacted() {
 }
 
 #[test]
+fn what_waited_for_a_reader_is_freed_without_a_compaction_once_that_has_ended() {
+    let place = TempDir::new().unwrap();
+    let home = place.path().join("store");
+    let store = Store::create(&home, &small_segments()).unwrap();
+    (0..40).for_each(|number| store.put(&key(&number.to_string()), &file(), &bytes(number, 50_000)).unwrap());
+    let reader = Store::open_read_only(&home).unwrap();
+    let snapshot = reader.snapshot().unwrap();
+    assert!(store.remove_tree(&Key::root()).unwrap());
+    let waiting_bytes = compact(&store, &ALL).waiting_bytes;
+    assert!(waiting_bytes > 1_000_000);
+    assert_eq!(store.free_waiting().unwrap(), 0);
+    assert_eq!(store.status(false).unwrap().waiting_bytes, waiting_bytes);
+    drop(snapshot);
+    // Whatever others write meanwhile.
+    let mut batch = store.batch(Durability::None);
+    batch.put(&key("another"), &file(), b"content").unwrap();
+    batch.commit().unwrap();
+    store.engine().reclaim().unwrap();
+    assert_eq!(store.status(false).unwrap().waiting_bytes, 0);
+    assert!(compact(&store, &ALL).waiting_bytes == 0 && store.free_waiting().unwrap() == 0);
+    assert!(segment_files(&home).iter().sum::<u64>() < 100_000);
+    is_sound(&store);
+}
+
+#[test]
+fn what_waits_for_a_pin_is_freed_with_it() {
+    let place = TempDir::new().unwrap();
+    let store = Store::create(&place.path().join("store"), &small_segments()).unwrap();
+    (0..40).for_each(|number| store.put(&key(&number.to_string()), &file(), &bytes(number, 50_000)).unwrap());
+    store.pin("copy").unwrap();
+    assert!(store.remove_tree(&Key::root()).unwrap());
+    let waiting_bytes = compact(&store, &ALL).waiting_bytes;
+    assert!(waiting_bytes > 1_000_000 && store.unpin("copy").unwrap());
+    assert_eq!(store.free_waiting().unwrap(), waiting_bytes);
+    assert_eq!((store.status(false).unwrap().waiting_bytes, store.free_waiting().unwrap()), (0, 0));
+    is_sound(&store);
+}
+
+#[test]
 fn a_listing_goes_on_from_any_name_and_any_key() {
     let place = TempDir::new().unwrap();
     let store = Store::create(&place.path().join("store"), &Plan::default()).unwrap();

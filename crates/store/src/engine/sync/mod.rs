@@ -314,8 +314,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees superseded files that no reader can need any more. While a batch is not durable it does nothing: a later
-    /// call does.
+    /// Frees superseded files that no reader can need any more. What others have committed meanwhile becomes durable.
     ///
     /// # Errors
     /// Any error of the catalog and of writing the release; [`ErrorKind::Corrupt`] if a superseded file is in use. A
@@ -323,11 +322,11 @@ impl Engine {
     pub(crate) fn reclaim(&self) -> Result<()> {
         let _sync = lock(&self.sync);
         let mut writer = self.writer()?;
-        if writer.durable_sequence != writer.position.sequence || self.view().state.superseded.is_empty() {
+        if self.view().state.superseded.is_empty() {
             return Ok(());
         }
-        if writer.has_pending {
-            // The catalog lacks a durable batch, for lack of space. It gets it first: an index without it must not
+        if writer.has_pending || writer.durable_sequence != writer.position.sequence {
+            // The catalog lacks a batch, perhaps for lack of space. It gets it first: an index without it must not
             // outlive the files that are unlinked below.
             self.settle(&mut writer)?;
         }
