@@ -522,7 +522,11 @@ fn another_name_of_a_symbolic_link_in_an_archive_is_another_name_of_it() {
     tar(&["a", "b", "p", "q"]);
     let document = place.run_on("import", args!["--quiet", "--json", &archive]).ended(0).json();
     let count = |field: &str| document[field].as_u64().unwrap();
-    assert_eq!((count("symlinks"), count("special"), count("further_names"), count("refused")), (1, 1, 2, 0), "{document}");
+    assert_eq!(
+        (count("symlinks"), count("special"), count("further_names"), count("refused")),
+        (1, 1, 2, 0),
+        "{document}"
+    );
     let seen = |key: &str| {
         let mut document = place.run_on("stat", [key, "--json"]).ended(0).json();
         let own = ["key"];
