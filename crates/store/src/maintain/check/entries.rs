@@ -49,8 +49,9 @@ impl Checker<'_> {
             if is_superseded(key) {
                 continue;
             }
-            if let Some(cause) = self.unjoined(key, entry)? {
-                misplaced.push((key.to_vec(), cause));
+            match self.attributes_mismatch(key, entry) {
+                Ok(cause) => misplaced.extend(cause.map(|cause| (key.to_vec(), cause))),
+                Err(error) => return self.unreadable_index(error),
             }
             if entry.kind == Kind::Attributes {
                 continue;
@@ -89,12 +90,13 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Why an object and its attributes record do not refer to each other.
-    fn unjoined(&self, key: &[u8], entry: &Entry) -> Result<Option<String>> {
+    /// Why an object and the record of its attributes, either of which `entry` may be, do not refer to each other; `None`
+    /// if they do, or if there is no such record. `key` is of the current state, not of a superseded version.
+    fn attributes_mismatch(&self, key: &[u8], entry: &Entry) -> Result<Option<String>> {
         let cause = |is_joined: bool, cause: String| (!is_joined).then_some(cause);
         Ok(match object_of_attributes(key) {
-            Some(object) => {
-                let object = self.snapshot.look_up(&object)?;
+            Some(object_key) => {
+                let object = self.snapshot.look_up(&object_key)?;
                 let is_joined = object.is_some_and(|object| object.attributes_id == entry.id);
                 cause(is_joined, "the index has attributes of it that its entry does not refer to".to_owned())
             }
