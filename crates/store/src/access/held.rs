@@ -2,7 +2,7 @@
 //! that contain them. One scan of these versions, which reads no record.
 
 use crate::Store;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
 use crate::format::index_key::{first_superseded, until_of};
 use crate::format::rows::SnapshotRow;
@@ -33,7 +33,9 @@ pub struct SnapshotHeld {
     pub alone: Held,
 }
 
-/// What snapshots keep. An object that was renamed or got other attributes counts as one that was replaced.
+/// What snapshots keep. An object that was renamed counts as one that was replaced; so does one that got other
+/// attributes, unless both are in records of their own. Each name of a file with several counts as an object, without a
+/// size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldBySnapshots {
     /// What would go with all of them.
@@ -59,16 +61,23 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// Errors of reading the index.
+    /// [`ErrorKind::Usage`] if the store was opened at a snapshot; errors of reading the index.
     pub fn held_by_snapshots(&self) -> Result<HeldBySnapshots> {
-        if self.engine().fresh()?.state.snapshots.is_empty() {
+        let now = self.engine().fresh()?;
+        if now.at().is_some() {
+            let cause = "the store was opened at one, without what the others have";
+            return Err(Error::new(ErrorKind::Usage, "see what snapshots keep", cause));
+        }
+        if now.state.snapshots.is_empty() {
             return Ok(HeldBySnapshots::default());
         }
+        drop(now);
         let (_pin, view) = self.engine().pinned_as_it_is()?;
         let each = |snapshot: &SnapshotRow| SnapshotHeld { snapshot: snapshot.clone(), alone: Held::default() };
         let snapshots = view.state.snapshots.iter().map(each).collect();
         let mut held = HeldBySnapshots { all: Held::default(), snapshots };
-        let mut scan = view.snapshot().scan_versions_from(&first_superseded())?;
+        let index = view.snapshot();
+        let mut scan = index.scan_versions_from(&first_superseded())?;
         while let Some((key, entry)) = scan.next_entry()? {
             if entry.kind == Kind::Attributes {
                 continue;
@@ -77,6 +86,7 @@ impl Store {
             if !keepers.is_empty() {
                 held.all.add(entry);
             }
+            // The keepers are a range of the snapshots: of one alone if it has one.
             if let Some([only]) = held.snapshots.get_mut(keepers) {
                 only.alone.add(entry);
             }
