@@ -140,7 +140,7 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
     };
     let matches = match definition::command().try_get_matches_from(given) {
         Ok(matches) => matches,
-        Err(error) => return usage(&error),
+        Err(error) => return print_and_status(&error),
     };
     if let Err(error) = output::refuse_one_target(&matches) {
         output::complain(&error);
@@ -148,7 +148,7 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
     }
     let arguments = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments,
-        Err(error) => return usage(&error),
+        Err(error) => return print_and_status(&error),
     };
     match arguments.color {
         ColorChoice::Auto => anstream::ColorChoice::Auto,
@@ -178,17 +178,25 @@ fn arguments(given: Vec<OsString>) -> Result<Option<Vec<OsString>>> {
     Ok(Some(given))
 }
 
-/// Prints the message of the argument parser: help and version are not failures, and neither is a closed pipe.
-fn usage(error: &clap::Error) -> u8 {
-    if error.kind() == ErrorKind::DisplayVersion {
-        // Commands are versions of the whole, not of their own.
-        return match output::print(|out| writeln!(out, "granulo {}", program::version())) {
-            Ok(ended) => ended.status(),
-            Err(_) => 2,
-        };
+/// Prints what the argument parser returned instead of arguments (help, the version, an error), and returns the exit
+/// status. A closed pipe is not a failure.
+fn print_and_status(instead: &clap::Error) -> u8 {
+    if instead.use_stderr() {
+        let _ = instead.print();
+        return 2;
     }
-    let _ = error.print();
-    if error.use_stderr() { 2 } else { 0 }
+    let printed = output::print(|out| match instead.kind() {
+        // The parser would print the name of the command, but commands have no versions of their own.
+        ErrorKind::DisplayVersion => writeln!(out, "granulo {}", program::version()),
+        _ => write!(out, "{}", instead.render().ansi()),
+    });
+    printed.map_or_else(
+        |error| {
+            output::complain(&error);
+            2
+        },
+        Ended::status,
+    )
 }
 
 impl Command {
