@@ -55,21 +55,25 @@ pub(super) fn names(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
     fields.iter().filter(|(field, _)| *field == Field::Name).filter_map(|(_, value)| as_bytes(value))
 }
 
-/// The bytes that stand for the hash of a file handle where there is none: its last four, as text with colons.
-const HASH_CHARACTERS: usize = 11;
+/// Length of what stands in for a missing hash: the last four bytes of the handle, as tshark shows them ("aa:bb:cc:dd").
+const STAND_IN_CHARACTERS: usize = 11;
 
 /// The file handles, in order. Without its bytes a handle is identified by its hash; without a hash the last bytes of
 /// the handle stand in for it.
 pub(super) fn file_handles(fields: Fields<'_>) -> Vec<Handle<'_>> {
     let mut list: Vec<Handle<'_>> = Vec::new();
+    let mut is_hash_alone = false;
     for (field, value) in fields {
         let Some(bytes) = as_bytes(value) else { continue };
         match field {
-            // The hash precedes the bytes: until they come, the hash is in their place.
-            Field::HandleHash => list.push(Handle { bytes, hash: bytes }),
-            Field::Handle => match list.last_mut().filter(|handle| handle.bytes == handle.hash) {
+            // tshark has the hash before the bytes: until they come, the hash is in their place.
+            Field::HandleHash => {
+                list.push(Handle { bytes, hash: bytes });
+                is_hash_alone = true;
+            }
+            Field::Handle => match list.last_mut().filter(|_| std::mem::take(&mut is_hash_alone)) {
                 Some(handle) => handle.bytes = bytes,
-                None => list.push(Handle { bytes, hash: &bytes[bytes.len().saturating_sub(HASH_CHARACTERS)..] }),
+                None => list.push(Handle { bytes, hash: &bytes[bytes.len().saturating_sub(STAND_IN_CHARACTERS)..] }),
             },
             _ => {}
         }
