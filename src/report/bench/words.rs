@@ -2,7 +2,7 @@
 
 use crate::bench::fill::Test;
 use crate::bench::result::{
-    CacheDetails, CreateDetails, Details, Document, FillDetails, MetadataDetails, PackDetails, Series, Subject,
+    CacheDetails, CreateDetails, Details, Document, MetadataDetails, PackDetails, Series, Subject,
 };
 use crate::bench::samples::Spread;
 use crate::units::{format_count, format_duration, format_share, format_size};
@@ -17,7 +17,7 @@ pub fn sentences(document: &Document) -> Vec<String> {
     let mut sentences = match &document.details {
         Details::Create(details) => create(document, details),
         Details::Pack(details) => pack(document, details),
-        Details::Fill(details) => fill(document, details),
+        Details::Fill(_) => fill(document),
         Details::Metadata(details) => metadata(document, details),
         Details::Cache(details) => cache(document, details),
     };
@@ -102,15 +102,15 @@ fn pack(document: &Document, details: &PackDetails) -> Vec<String> {
     document.subjects.iter().enumerate().filter_map(sentence).collect()
 }
 
-fn fill(document: &Document, details: &FillDetails) -> Vec<String> {
+fn fill(document: &Document) -> Vec<String> {
     let sentence = |(at, subject): (usize, &Subject)| {
         let hurting = |test: &Test| hurting(test.name(), &levels(document, at, test.name()));
         let hurts: Vec<String> = Test::ALL.iter().filter_map(hurting).collect();
-        let measured = document.series.iter().any(|series| series.subject == at && series.level.is_some());
-        let last =
-            details.reached.iter().filter(|level| level.subject == at).map(|level| level.level).fold(0.0, f64::max);
+        // A level that was reached may have had no room for a test.
+        let tested = document.series.iter().filter(|series| series.subject == at).filter_map(|series| series.level);
+        let last = tested.fold(0.0, f64::max);
         match hurts.is_empty() {
-            _ if !measured => None,
+            _ if last == 0.0 => None,
             true => Some(format!(
                 "{}: up to {} full, no test takes {HURTS} times as long as at the lowest level.",
                 subject.name,
