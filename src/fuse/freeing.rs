@@ -64,7 +64,7 @@ impl FileSystem {
         Ok(true)
     }
 
-/// Runs `act`; if the store is full, frees space and runs it again, up to four times in all. `act` must change
+    /// Runs `act`; if the store is full, frees space and runs it again, up to four times in all. `act` must change
     /// nothing when it finds no space. The caller may hold states of objects, but no lock that compaction takes.
     pub(super) fn retry_after_freeing<T>(&self, act: impl Fn() -> Result<T>) -> Outcome<T> {
         let outcome = act();

@@ -33,7 +33,8 @@ impl FileSystem {
         Ok(Reply::empty())
     }
 
-    /// Entries from a position on, as many as the answer has room for.
+    /// Entries from a position on, as many as the answer has room for. With attributes, each that has them counts as a
+    /// look-up by the kernel, so the answer must be sent.
     ///
     /// # Errors
     /// If none could be read; those that were read are returned, and the next request finds out about the rest.
@@ -48,6 +49,7 @@ impl FileSystem {
         let listing = lock(&self.directories).get(handle).ok_or(Errno::BADF)?;
         let mut listing = lock(&listing);
         let mut entries = Entries::new(most_bytes as usize);
+        // The root is above itself. Nothing is above a directory without a name; the number is only shown.
         let above = self.nodes.place(number).map_or(ROOT, |place| place.parts().0);
         for (at, (name, node)) in (0..).zip([(&b"."[..], number), (&b".."[..], above)]) {
             if position <= at && entries.has_room(name.len(), with_attributes) {
@@ -93,7 +95,7 @@ impl FileSystem {
 
     fn push_with(&self, entries: &mut Entries, listing: &Listing, name: &[u8], entry: &Entry, next: u64) {
         let number = entry.number;
-        // The kernel has met it before anybody can change it.
+        // Counted before its attributes are read, so that nobody drops it in between.
         self.nodes.met(number, listing.directory, name);
         let shown = match (self.nodes.held(number), entry.kind) {
             (Some(live), _) => self.shown(&live, &mut lock(&live.state)).ok(),

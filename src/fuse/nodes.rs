@@ -6,8 +6,8 @@
 //!
 //! What is open or has attributes that the store lacks is [`Live`], too, as long as that is so or somebody holds it.
 //! Invariants: there is one `Live` of an object at a time; the known names of an object change only with its state
-//! locked, but for those under which the kernel meets it. Lock order: the states of `Live`s, in the order of their
-//! numbers, then the table; under the lock of the table a state is only tried.
+//! locked, but for those under which the kernel meets it. Lock order: a listing, then the states of `Live`s, in the
+//! order of their numbers, then the table; under the lock of the table a state is only tried.
 
 use std::collections::HashMap;
 use std::ops::Deref;

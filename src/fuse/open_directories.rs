@@ -3,8 +3,8 @@
 //! A listing is a walk through the index in the order of names, so it returns each entry once, whatever is created and
 //! removed meanwhile. A position is the number of names that it has come across before. It stays that of the same name
 //! as long as the listing is not begun again: the names are kept, each as what differs from the one before, which takes
-//! some ten bytes. So a listing that goes back, because a program does or because the kernel had no room for all it got,
-//! continues behind the entry that it had then, whatever was removed or created before it since.
+//! some ten bytes. So a listing that goes back, because a program does or because the kernel had no room for all it
+//! got, continues behind the entry that it had then, whatever was removed or created before it since.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

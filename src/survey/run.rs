@@ -232,7 +232,8 @@ fn no_export(request: &Request, is_resumed: bool) -> Option<&'static str> {
     }
 }
 
-/// The part of the trees that is walked, if not all of them.
+/// The part of the trees that is walked, if not all of them. A survey that is resumed keeps that of its checkpoint:
+/// only the target of `request.shard` counts then.
 fn division(request: &Request, resumed: Option<&Checkpoint>) -> Result<Option<Division>> {
     let division = match resumed {
         Some(checkpoint) => checkpoint.division,

@@ -165,9 +165,9 @@ pub(crate) trait Observer {
     fn notice(&mut self, text: &str);
 }
 
-/// Watches until `progress` is asked to stop; then the last document follows, and the result is true: it is false if no
-/// state was known, because the tree was being scanned. Setting `write_now` asks for a document
-/// of everything that changed before, whatever the interval.
+/// Watches, and blocks, until `progress` is asked to stop. Returns whether the last document was reported: not if the
+/// stop came during a scan, or if the root can no longer be read. Setting `write_now` asks for a document of everything
+/// that changed before, whatever the interval; it is cleared when that is reported.
 ///
 /// # Errors
 /// If watching is not possible there; nothing was reported then.

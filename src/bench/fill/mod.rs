@@ -153,7 +153,7 @@ trait FillTarget {
     fn prepare_files(&mut self, count: u64) -> Result<()>;
     /// Creates small files in them.
     fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool>;
-    /// Lists and removes these.
+    /// Lists and removes these; returns how many. If it is stopped, the number means nothing, and some may remain.
     fn remove_files(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64>;
     /// Frees space whose release was deferred by deletions.
     fn settle(&mut self) -> Result<()> {
@@ -331,7 +331,7 @@ fn read_devices(
 }
 
 /// Estimates a run: half the read rate for writes, 50 microseconds per metadata operation, and 400 for listing a cold
-/// directory, which is a read of its own.
+/// directory, which is a read of its own. It is called before any test, when `samples` has only rates of reading.
 fn estimate(request: &FillRequest, places: &[Prepared], samples: &[Sampled]) -> Result<Estimate> {
     const OPERATION_SECONDS: f64 = 50e-6;
     const COLD_READ_SECONDS: f64 = 400e-6;
@@ -355,10 +355,10 @@ fn estimate(request: &FillRequest, places: &[Prepared], samples: &[Sampled]) -> 
         let operations = 3 * request.directories + 2 * request.small_files;
         let cold_reads = 2 * request.directories;
         let emulated = place.subject().device.emulated;
-        let slowest = emulated.map_or(0.0, |emulated| 1.0 / emulated.operations_per_second as f64);
-        // Many are written back together.
-        let metadata = operations as f64 * OPERATION_SECONDS.max(slowest / 10.0)
-            + cold_reads as f64 * COLD_READ_SECONDS.max(slowest);
+        let emulated_seconds = emulated.map_or(0.0, |emulated| 1.0 / emulated.operations_per_second as f64);
+        // Of an emulated device: ten operations are written back together.
+        let metadata = operations as f64 * OPERATION_SECONDS.max(emulated_seconds / 10.0)
+            + cold_reads as f64 * COLD_READ_SECONDS.max(emulated_seconds);
         let tested = request.file_bytes as f64 * 3.0 / rate + metadata + Test::ALL.len() as f64 * FLUSH_SECONDS;
         fill_bytes += written as u64;
         seconds += 2.0 * written / rate + flushes * FLUSH_SECONDS + rounds as f64 * tested;

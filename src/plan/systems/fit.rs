@@ -7,7 +7,7 @@
 //!
 //! 1. numbers of files are multiplied, range by range and 50 times, after which every published share of the files
 //!    holds (iterative proportional fitting: of all distributions that hold the shares, the nearest by relative
-//!    entropy);
+//!    entropy); before each round, the octave of a published mode is raised above its neighbours;
 //! 2. shares of the allocated space follow from moving files between pieces, without changing the number of files in a
 //!    range whose share is published: by one factor for the pieces of the range, or, where the number of files in the
 //!    range is published, by a power of their size;
@@ -29,7 +29,7 @@ use crate::units::{KIB, SMALL_FILE_BYTES};
 const LARGE_BYTES: u64 = SMALL_FILE_BYTES + 1;
 /// First size above the smallest bucket of fsstats.
 const SECOND_BUCKET_BYTES: u64 = 2 * KIB;
-/// By how much more files a mode has than the larger of the octaves beside it: the paper does not say.
+/// How many times as many files a mode has as the larger of the octaves beside it: assumed, as the paper does not say.
 const MODE_FACTOR: f64 = 1.1;
 /// How far a share of the space may be from its bounds once the files are whole, and how often that is corrected.
 const SPACE_TOLERANCE: f64 = 2e-4;
@@ -202,7 +202,9 @@ impl Fit {
         }
     }
 
-    /// Raises the octave above both of those beside it, the largest file included.
+    /// Gives the octave of a published mode more files than either neighbour: [`MODE_FACTOR`] times as many, and at least
+    /// one more. The largest file, which is in no piece, counts in its octave. `fact` is of one octave, from a power of
+    /// two on.
     fn raise_mode(&mut self, fact: &Constraint) {
         let octave = |low: u64| move |piece: &Piece| low <= piece.low && piece.high < 2 * low;
         let largest = |low: u64| f64::from(u8::from((low..2 * low).contains(&self.largest_bytes)));

@@ -151,10 +151,12 @@ pub struct Remembering<'s, S> {
 }
 
 impl<'s, S: InodeSource> Remembering<'s, S> {
-    /// Reads what `names` lacks from `source`, and keeps everything at `target`. `now`: seconds since 1970.
+    /// A source that answers from `names` where a directory is unchanged, else from `source`. Names for the next scan go
+    /// to a temporary file, which [`complete`](Self::complete) puts at `target`. `identity` is that of `source`, with
+    /// which `names` was opened; `now`, in seconds since 1970, is before the first inode is read.
     ///
     /// # Errors
-    /// If `target` is not writable.
+    /// If `target` is not writable; it is unchanged.
     pub fn new(source: &'s S, identity: u64, names: Option<RememberedNames>, target: &Path, now: i64) -> Result<Self> {
         let target_file = AtomicFile::create(target)?;
         let file = target_file.file().map_err(|error| Error::io("store the names in", target, error))?;

@@ -604,7 +604,9 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
         self.failed("read the inode of", error, parent, Some(name), None);
     }
 
-    /// Something is unreadable in a directory, or is the directory itself. Its path is known once the tree is.
+    /// Reports, and counts, that a directory is unreadable, or the `name` in it. In a pass without a filter the tree is
+    /// not known yet: there are no paths, and the report has `inode` alone. If the scan is then repeated by name, that
+    /// reports the paths.
     fn failed(
         &self,
         operation: &'static str,

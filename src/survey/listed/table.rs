@@ -83,7 +83,7 @@ struct Columns {
 
 impl Columns {
     fn of(schema: &SchemaDescriptor) -> std::result::Result<Columns, Problem> {
-        // A value a row: nothing nested, and nothing repeated.
+        // One value per row: neither nested nor repeated. Types are checked when rows are read.
         let find = |name: &str| {
             let is_it = |column: &parquet::schema::types::ColumnDescPtr| {
                 column.path().parts() == [name] && column.max_rep_level() == 0 && column.max_def_level() < 2

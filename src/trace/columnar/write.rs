@@ -185,13 +185,13 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Appends the names from number `from` on, as many as have [`MOST_NAME_BYTES`] and at least one; returns the number of
-/// the next.
+/// Appends their count and the names from number `from` on, which is at most their number: as many as fit into
+/// [`MOST_NAME_BYTES`], but at least one if there is one. Returns the number of the next.
 fn put_names(raw: &mut Vec<u8>, names: &Names, from: usize) -> usize {
     let all_bytes = names.bytes_from(from);
     let fits = |&end: &usize| all_bytes - names.bytes_from(end) <= MOST_NAME_BYTES;
-    let first = (from + 1).min(names.len());
-    let end = (first..=names.len()).take_while(|end| *end == first || fits(end)).last().unwrap_or(first);
+    let least_end = (from + 1).min(names.len());
+    let end = (least_end..=names.len()).take_while(|end| *end == least_end || fits(end)).last().unwrap_or(least_end);
     put(raw, (end - from) as u64);
     for number in from..end {
         let name = names.get(number as u32).unwrap_or_default();

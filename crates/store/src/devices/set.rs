@@ -403,7 +403,8 @@ impl LastWritten {
         Superblock::of_store(self.geometry.clone(), self.history.clone(), self.mark)
     }
 
-    /// Writes a superblock to devices in parallel. Returns those that failed.
+    /// Writes a superblock to devices in parallel, to each with its own number and identity, and notes what each has.
+    /// Returns those that failed, which stay in service: that is for the caller, as are `geometry`, `history` and `mark`.
     fn write(&mut self, slots: &[Slot], superblock: &Superblock) -> Vec<Failed> {
         let of = |slot: &Slot| {
             let entry = &slot.entry;
@@ -428,7 +429,8 @@ impl LastWritten {
             }
             match written {
                 Ok(on_device) => self.devices[at] = Some(on_device),
-                // Which slot has it is unknown: the superblock is read when it is next needed.
+                // It may be there or not. What was noted stays, so the next write goes to the same slot and spares the
+                // other, which is intact.
                 Err(error) => failed.push((slot.entry.number, error)),
             }
         }
