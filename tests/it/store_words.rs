@@ -524,21 +524,18 @@ fn another_name_of_a_symbolic_link_in_an_archive_is_another_name_of_it() {
     let count = |field: &str| document[field].as_u64().unwrap();
     assert_eq!(
         (count("symlinks"), count("special"), count("further_names"), count("refused")),
-        (1, 1, 2, 0),
+        (1, 2, 1, 0),
         "{document}"
     );
     let seen = |key: &str| {
         let mut document = place.run_on("stat", [key, "--json"]).ended(0).json();
-        let own = ["key"];
-        document.as_object_mut().unwrap().retain(|field, _| !own.contains(&field.as_str()));
+        document.as_object_mut().unwrap().remove("key");
         document
     };
-    assert_eq!((seen("a"), seen("p")), (seen("b"), seen("q")));
+    assert_eq!(seen("a"), seen("b"));
     assert_eq!((&seen("b")["type"], &seen("b")["target"]), (&"symlink".into(), &"target".into()));
-    assert_eq!(
-        (&seen("b")["mtime_nanoseconds"], &seen("q")["type"]),
-        (&seen("a")["mtime_nanoseconds"], &"fifo".into())
-    );
+    // tar writes no links to fifos.
+    assert_eq!((&seen("p")["type"], &seen("q")["type"]), (&"fifo".into(), &"fifo".into()));
     for verify in [&[][..], &["--verify"]] {
         let mut rest = args!["--quiet", "--json", &archive];
         rest.extend(verify.iter().map(std::ffi::OsString::from));

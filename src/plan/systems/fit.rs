@@ -202,9 +202,9 @@ impl Fit {
         }
     }
 
-    /// Gives the octave of a published mode more files than either neighbour: [`MODE_FACTOR`] times as many, and at least
-    /// one more. The largest file, which is in no piece, counts in its octave. `fact` is of one octave, from a power of
-    /// two on.
+    /// Gives the octave of a published mode more files than either neighbour: [`MODE_FACTOR`] times as many, and at
+    /// least one more. The largest file, which is in no piece, counts in its octave. `fact` is of one octave, from a
+    /// power of two on.
     fn raise_mode(&mut self, fact: &Constraint) {
         let octave = |low: u64| move |piece: &Piece| low <= piece.low && piece.high < 2 * low;
         let largest = |low: u64| f64::from(u8::from((low..2 * low).contains(&self.largest_bytes)));

@@ -151,9 +151,9 @@ pub struct Remembering<'s, S> {
 }
 
 impl<'s, S: InodeSource> Remembering<'s, S> {
-    /// A source that answers from `names` where a directory is unchanged, else from `source`. Names for the next scan go
-    /// to a temporary file, which [`complete`](Self::complete) puts at `target`. `identity` is that of `source`, with
-    /// which `names` was opened; `now`, in seconds since 1970, is before the first inode is read.
+    /// A source that answers from `names` where a directory is unchanged, else from `source`. Names for the next scan
+    /// go to a temporary file, which [`complete`](Self::complete) puts at `target`. `identity` is that of `source`,
+    /// with which `names` was opened; `now`, in seconds since 1970, is before the first inode is read.
     ///
     /// # Errors
     /// If `target` is not writable; it is unchanged.

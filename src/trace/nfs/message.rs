@@ -55,7 +55,8 @@ pub(super) fn names(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
     fields.iter().filter(|(field, _)| *field == Field::Name).filter_map(|(_, value)| as_bytes(value))
 }
 
-/// Length of what stands in for a missing hash: the last four bytes of the handle, as tshark shows them ("aa:bb:cc:dd").
+/// Length of what stands in for a missing hash: the last four bytes of the handle, as tshark shows them
+/// ("aa:bb:cc:dd").
 const STAND_IN_CHARACTERS: usize = 11;
 
 /// The file handles, in order. Without its bytes a handle is identified by its hash; without a hash the last bytes of

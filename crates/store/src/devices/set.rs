@@ -404,7 +404,8 @@ impl LastWritten {
     }
 
     /// Writes a superblock to devices in parallel, to each with its own number and identity, and notes what each has.
-    /// Returns those that failed, which stay in service: that is for the caller, as are `geometry`, `history` and `mark`.
+    /// Returns those that failed, which stay in service: that is for the caller, as are `geometry`, `history` and
+    /// `mark`.
     fn write(&mut self, slots: &[Slot], superblock: &Superblock) -> Vec<Failed> {
         let of = |slot: &Slot| {
             let entry = &slot.entry;

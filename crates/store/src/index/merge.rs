@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn removed_directories_are_borne_as_long_as_a_merge_would_cost_more() {
-        let of = |entries: u64| most_ranges(&[TableRow { entries, ..rows(&[1])[0].clone() }, rows(&[1])[0].clone()]);
+        let of = |entries: u64| most_ranges(&[TableRow { entries, ..rows(&[1])[0] }, rows(&[1])[0]]);
         assert_eq!((most_ranges(&[]), of(40_000), of(6_399_999)), (1024, 1024, 100_000));
         assert_eq!(of(1_000_000_000), 1 << 20);
     }

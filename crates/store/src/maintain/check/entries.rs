@@ -90,8 +90,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Why an object and the record of its attributes, either of which `entry` may be, do not refer to each other; `None`
-    /// if they do, or if there is no such record. `key` is of the current state, not of a superseded version.
+    /// Why an object and the record of its attributes, either of which `entry` may be, do not refer to each other;
+    /// `None` if they do, or if there is no such record. `key` is of the current state, not of a superseded version.
     fn attributes_mismatch(&self, key: &[u8], entry: &Entry) -> Result<Option<String>> {
         let cause = |is_joined: bool, cause: String| (!is_joined).then_some(cause);
         Ok(match object_of_attributes(key) {
