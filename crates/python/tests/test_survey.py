@@ -65,7 +65,8 @@ def run(*arguments):
 def test_the_command_is_the_same_program(tree, tmp_path):
     done = run("survey", str(tree), "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["counts"]["files"] == 100
-    assert run("--version").stdout.strip() == f"granulo {granulo.__version__}"
+    # Behind them is the commit, if it was built from a clone.
+    assert run("--version").stdout.split()[:2] == ["granulo", granulo.__version__]
     assert run("no-such-command").returncode == 2
     assert run("survey", str(tree / "none")).returncode == 2
     store = tmp_path / "s"
