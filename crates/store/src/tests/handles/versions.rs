@@ -63,8 +63,10 @@ fn what_is_dead_beside_versions_is_seen() {
         let plan = store.plan_compaction(&options).unwrap();
         plan.extents.iter().map(|file| file.live_bytes).filter(|&live| live > 0).collect()
     };
-    // Each version counts, and there seem to be more live bytes than there are bytes.
-    assert_eq!(live(options(Choice::All, false)), [0; 0]);
+    // Each version counts, and there seem to be more live bytes than there are bytes; but on the device that the first
+    // version is not on there may be changed stripes.
+    let counted = live(options(Choice::All, false));
+    assert!(counted.len() <= 1, "{counted:?}");
     let once = live(options(Choice::Dead(30), true));
     // The objects are on five of six devices each.
     assert!(once.len() >= 4 && once.iter().sum::<u64>() < alone_bytes + CHANGED_BYTES, "{once:?} of {alone_bytes}");
