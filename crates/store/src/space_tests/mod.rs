@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::tests::{bytes, file, key};
+use super::tests::{ALL, bytes, file, key};
 use super::*;
 use crate::OpenOptions;
 use crate::Progress;
@@ -28,14 +28,6 @@ use crate::format::names::SEGMENTS;
 use crate::maintain::moving::MoveTarget;
 
 type Model = BTreeMap<String, Vec<u8>>;
-
-const ALL: CompactOptions = CompactOptions {
-    choice: Choice::All,
-    is_alone: true,
-    alignment: None,
-    bytes_per_second: None,
-    counts_shared_once: false,
-};
 
 fn small_segments() -> Plan {
     Plan { segment_bytes: 1 << 20, ..Plan::default() }

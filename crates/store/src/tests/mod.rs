@@ -42,6 +42,15 @@ mod twins;
 mod unpinned;
 mod versions;
 
+/// A compaction of everything, alone.
+pub(super) const ALL: CompactOptions = CompactOptions {
+    choice: Choice::All,
+    is_alone: true,
+    alignment: None,
+    bytes_per_second: None,
+    counts_shared_once: false,
+};
+
 pub(super) fn key(path: &str) -> Key {
     Key::parse(path).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use super::{file, key};
+use super::{ALL, file, key};
 use crate::engine::locking::Access;
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind};
@@ -12,15 +12,7 @@ use crate::simulation::mishap::Absence;
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
-use crate::{Attributes, Choice, Class, CompactOptions, Compacted, Durability, OpenOptions, Plan, Progress, Store};
-
-const ALL: CompactOptions = CompactOptions {
-    choice: Choice::All,
-    is_alone: true,
-    alignment: None,
-    bytes_per_second: None,
-    counts_shared_once: false,
-};
+use crate::{Attributes, Class, Compacted, Durability, OpenOptions, Plan, Progress, Store};
 
 /// The first device fails after the other one returned: everything is still there.
 #[test]

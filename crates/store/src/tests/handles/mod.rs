@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::names::is_sound;
-use super::{bytes, file, key};
+use super::{ALL, bytes, file, key};
 use crate::access::handle::{LARGEST_BYTES, MOST_PENDING_BYTES};
 use crate::error::ErrorKind;
 use crate::format::descriptor::{Descriptor, Run};
@@ -56,14 +56,6 @@ fn read(handle: &Handle) -> Vec<u8> {
     content.truncate(read);
     content
 }
-
-const ALL: CompactOptions = CompactOptions {
-    choice: Choice::All,
-    is_alone: true,
-    alignment: None,
-    bytes_per_second: None,
-    counts_shared_once: false,
-};
 
 fn compact(store: &Store) {
     store.compact(&ALL, &Progress::default()).unwrap();
