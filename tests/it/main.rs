@@ -41,7 +41,11 @@ mod mount_kernel;
 #[cfg(feature = "fuse")]
 mod mount_kill;
 #[cfg(feature = "fuse")]
+mod mount_life;
+#[cfg(feature = "fuse")]
 mod mount_random;
+#[cfg(feature = "fuse")]
+mod mount_space;
 #[cfg(feature = "fuse")]
 mod mounted;
 mod nasty;

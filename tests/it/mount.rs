@@ -7,23 +7,22 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, RawDir, RenameFlags, SeekFrom as Whence, StatxFlags,
-    XattrFlags, copy_file_range, fallocate, flock, lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, openat,
-    renameat_with, seek, statvfs, statx,
+    XattrFlags, fallocate, flock, lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, openat, renameat_with, seek,
+    statvfs, statx,
 };
 use rustix::io::Errno;
-use rustix::process::Signal;
 
-use crate::harness::{finish, granulo, granulo_as_nobody, has_program, run, skip, without_wishes};
-use crate::mounted::{Mounted, PATIENCE, Place};
+use crate::harness::{finish, has_program, run, skip};
+use crate::mounted::{Place, segment_bytes};
 use crate::nasty::{assert_same_trees, content, nasty_tree};
 
 fn copy(from: &Path, to: &Path) {
@@ -70,12 +69,6 @@ fn a_tree_with_everything_comes_back_after_a_remount() {
     let exported = place.sandbox.path().join("exported");
     run(["store".as_ref(), "export".as_ref(), place.store().as_os_str(), exported.as_os_str()]).ended(0);
     assert_same_trees(&source, &exported.join("source"));
-}
-
-/// Bytes in the segments of a store that is a directory.
-fn segment_bytes(store: &Path) -> u64 {
-    let segments = fs::read_dir(store.join("segments")).unwrap();
-    segments.map(|segment| segment.unwrap().metadata().unwrap().len()).sum()
 }
 
 #[test]
@@ -428,285 +421,6 @@ fn locks_keep_others_out() {
     flock(&other, FlockOperation::NonBlockingLockShared).unwrap();
     drop((one, other));
     mounted.unmount();
-}
-
-#[test]
-fn a_full_device_is_an_error_to_the_program_and_the_mount_goes_on() {
-    let Some(place) = Place::empty() else { return };
-    let small = place.sandbox.path().join("small");
-    fs::create_dir(&small).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(&small).status().unwrap();
-    assert!(mounted.success());
-    let _unmount = Unmount(small.clone());
-    let store = small.join("store");
-    run(["store".as_ref(), "init".as_ref(), store.as_os_str()]).ended(0);
-    let mounted = Mounted::start(&store, &place.target(), &[]);
-    fs::write(mounted.root.join("first"), "kept").unwrap();
-    let fill =
-        |name: &str| (0..400).try_for_each(|at| fs::write(mounted.root.join(format!("{name}{at}")), content(100_000)));
-    // Closing reports what writing could not know; std ignores that, so the next write does.
-    let filled = fill("a").and_then(|()| fill("b"));
-    assert_eq!(filled.unwrap_err().raw_os_error(), Some(28));
-    assert_eq!(fs::read(mounted.root.join("first")).unwrap(), b"kept");
-    for entry in fs::read_dir(&mounted.root).unwrap() {
-        let path = entry.unwrap().path();
-        if path.file_name().is_some_and(|name| name != "first") {
-            fs::remove_file(path).unwrap();
-        }
-    }
-    assert_eq!(fs::read(mounted.root.join("first")).unwrap(), b"kept");
-    assert!(mounted.log().contains("the device is full") || mounted.log().contains("space"), "{}", mounted.log());
-    mounted.unmount();
-    run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
-}
-
-#[test]
-fn what_a_full_device_has_refused_is_not_there_later() {
-    const LENGTH: usize = 50_000;
-    let Some(place) = Place::empty() else { return };
-    let small = place.sandbox.path().join("small");
-    fs::create_dir(&small).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(&small).status().unwrap();
-    assert!(mounted.success());
-    let _unmount = Unmount(small.clone());
-    let store = small.join("store");
-    run(["store".as_ref(), "init".as_ref(), store.as_os_str()]).ended(0);
-    let mounted = Mounted::start(&store, &place.target(), &["--free-every", "0s"]);
-    let root = mounted.root.clone();
-    let at = |name: &str| root.join(name);
-    fs::write(at("file"), content(LENGTH)).unwrap();
-    fs::write(at("large"), content(1 << 20)).unwrap();
-    let open = |name: &str| OpenOptions::new().read(true).write(true).open(at(name)).unwrap();
-    let (file, large) = (open("file"), open("large"));
-    file.sync_all().unwrap();
-    fs::create_dir(at("filling")).unwrap();
-    let filled = (0..).try_for_each(|number| fs::write(at(&format!("filling/{number}")), content(100_000)));
-    assert_eq!(filled.unwrap_err().raw_os_error(), Some(28));
-
-    let mut kept = content(LENGTH);
-    // The kernel sends it in parts, of which the first may fit.
-    let written = file.write_at(&[7; 1 << 20], 0).unwrap_or_else(|error| {
-        assert_eq!(error.raw_os_error(), Some(28));
-        0
-    });
-    assert!(written < 1 << 20);
-    kept.resize(LENGTH.max(written), 0);
-    kept[..written].fill(7);
-    assert_eq!(file.metadata().unwrap().len(), kept.len() as u64);
-    let (mut from, mut to) = (0, 10);
-    let copied = copy_file_range(&large, Some(&mut from), &file, Some(&mut to), 1 << 20);
-    assert_eq!(copied, Err(Errno::NOSPC));
-    // This needs little room: it is there as a whole, or it is not there.
-    if fallocate(&file, FallocateFlags::ZERO_RANGE, 1000, 100_000).is_ok() {
-        kept.resize(kept.len().max(101_000), 0);
-        kept[1000..101_000].fill(0);
-    }
-    fs::remove_dir_all(at("filling")).unwrap();
-    file.sync_all().unwrap();
-    drop((file, large));
-    mounted.unmount();
-    let mounted = Mounted::start(&store, &place.target(), &[]);
-    assert!(fs::read(at("file")).unwrap() == kept);
-    mounted.unmount();
-    run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
-}
-
-#[test]
-fn space_comes_back_on_a_full_device_before_a_program_hears_of_it() {
-    const FILES: usize = 500;
-    let Some(place) = Place::empty() else { return };
-    let small = place.sandbox.path().join("small");
-    fs::create_dir(&small).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=96m", "tmpfs"]).arg(&small).status().unwrap();
-    assert!(mounted.success());
-    let _unmount = Unmount(small.clone());
-    let store = small.join("store");
-    run(["store".as_ref(), "init".as_ref(), store.as_os_str()]).ended(0);
-    // Not at intervals.
-    let mounted = Mounted::start(&store, &place.target(), &["--free-every", "0s"]);
-    let at = |name: usize| mounted.root.join(name.to_string());
-    let held_content = content(99_000);
-    fs::write(at(FILES), &held_content).unwrap();
-    let held = File::open(at(FILES)).unwrap();
-    fs::remove_file(at(FILES)).unwrap();
-    // Half of the device, three times: removed, and written over.
-    (0..FILES).for_each(|name| fs::write(at(name), content(100_000)).unwrap());
-    (0..FILES).for_each(|name| fs::remove_file(at(name)).unwrap());
-    (0..FILES).for_each(|name| fs::write(at(name), content(100_001)).unwrap());
-    (0..FILES).for_each(|name| fs::write(at(name), content(100_002)).unwrap());
-    assert!((0..FILES).all(|name| fs::read(at(name)).unwrap() == content(100_002)));
-    let mut read = Vec::new();
-    (&held).read_to_end(&mut read).unwrap();
-    assert!(read == held_content);
-    drop(held);
-    mounted.unmount();
-    run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
-}
-
-#[test]
-fn space_that_waited_for_a_reader_comes_back_before_a_program_hears_that_there_is_none() {
-    const FILES: usize = 500;
-    let Some(place) = Place::empty() else { return };
-    let small = place.sandbox.path().join("small");
-    fs::create_dir(&small).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=96m", "tmpfs"]).arg(&small).status().unwrap();
-    assert!(mounted.success());
-    let _unmount = Unmount(small.clone());
-    let store = small.join("store");
-    run(["store".as_ref(), "init".as_ref(), store.as_os_str()]).ended(0);
-    let mounted = Mounted::start(&store, &place.target(), &["--free-every", "0s"]);
-    let at = |name: usize| mounted.root.join(name.to_string());
-    let write_all = |length: usize| (0..FILES).try_for_each(|name| fs::write(at(name), content(length)));
-    write_all(100_000).unwrap();
-    File::open(&mounted.root).unwrap().sync_all().unwrap();
-    // Half of the device is kept for a reader. There is no room for the other content of all.
-    let reader = granulo::store::Store::open_read_only(&store).unwrap();
-    let snapshot = reader.snapshot().unwrap();
-    let kept = snapshot.entry(&granulo::store::Key::parse("0").unwrap()).unwrap().unwrap();
-    assert_eq!(kept.entry.size_bytes, 100_000);
-    let filled = write_all(100_001).and_then(|()| write_all(100_002));
-    assert_eq!(filled.unwrap_err().raw_os_error(), Some(28));
-    assert!(reader.status(false).unwrap().waiting_bytes > 30_000_000);
-    drop((snapshot, reader));
-    // Nothing more becomes dead.
-    let another = |name: usize| mounted.root.join(format!("another{name}"));
-    (0..FILES / 2).for_each(|name| fs::write(another(name), content(100_003)).unwrap());
-    assert!((0..FILES / 2).all(|name| fs::read(another(name)).unwrap() == content(100_003)));
-    mounted.unmount();
-    run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
-}
-
-#[test]
-fn space_comes_back_at_intervals() {
-    const FILES: usize = 1000;
-    let Some(place) = Place::new() else { return };
-    let mounted = place.mount_with(&["-o", "commit=1", "--free-every", "100ms"]);
-    let at = |name: usize| mounted.root.join(name.to_string());
-    (0..FILES).for_each(|name| fs::write(at(name), content(100_000 + name)).unwrap());
-    let held = File::open(at(0)).unwrap();
-    (0..FILES).filter(|name| name % 100 != 7).for_each(|name| fs::remove_file(at(name)).unwrap());
-    let began = Instant::now();
-    while segment_bytes(&place.store()) > 10 << 20 {
-        assert!(began.elapsed() < PATIENCE, "{} bytes: {}", segment_bytes(&place.store()), mounted.log());
-        thread::sleep(Duration::from_millis(20));
-    }
-    (7..FILES).step_by(100).for_each(|name| assert!(fs::read(at(name)).unwrap() == content(100_000 + name)));
-    let mut read = Vec::new();
-    (&held).read_to_end(&mut read).unwrap();
-    assert!(read == content(100_000));
-    drop(held);
-    mounted.unmount();
-    place.check();
-}
-
-struct Unmount(PathBuf);
-
-impl Drop for Unmount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-#[test]
-fn others_mount_it_read_only_and_see_what_is_durable() {
-    let Some(place) = Place::new() else { return };
-    let writer = place.mount();
-    let (directory, file) = (writer.root.join("directory"), writer.root.join("directory/file"));
-    fs::create_dir(&directory).unwrap();
-    fs::write(&file, "one").unwrap();
-    File::open(&file).unwrap().sync_all().unwrap();
-
-    let second = place.sandbox.path().join("second");
-    fs::create_dir(&second).unwrap();
-    let refused = finish(granulo().arg("mount").arg(place.store()).arg(&second)).ended(2).said();
-    assert!(refused.contains(&writer.child.id().to_string()) && refused.contains("-o ro"), "{refused}");
-    let reader = Mounted::start(&place.store(), &second, &["-o", "ro"]);
-    let seen = second.join("directory/file");
-    assert_eq!(fs::read(&seen).unwrap(), b"one");
-    assert_eq!(fs::write(&seen, "x").unwrap_err().raw_os_error(), Some(30));
-    let within = |what: &str, is_so: &dyn Fn() -> bool| {
-        let began = Instant::now();
-        while !is_so() {
-            assert!(began.elapsed() < PATIENCE, "{what}: {}", reader.log());
-            thread::sleep(Duration::from_millis(10));
-        }
-    };
-    let sync = |path: &Path| File::open(path).unwrap().sync_all().unwrap();
-    for number in 0..5 {
-        let text = format!("another content, number {number}");
-        fs::write(&file, &text).unwrap();
-        sync(&file);
-        within("new content", &|| fs::read(&seen).is_ok_and(|read| read == text.as_bytes()));
-    }
-    fs::rename(&directory, writer.root.join("renamed")).unwrap();
-    fs::write(writer.root.join("renamed/new"), "new").unwrap();
-    sync(&writer.root);
-    within("the new name", &|| fs::read(second.join("renamed/new")).is_ok_and(|read| read == b"new"));
-    within("the old name is gone", &|| !second.join("directory").exists());
-    fs::remove_file(writer.root.join("renamed/file")).unwrap();
-    sync(&writer.root);
-    within("the removal", &|| !second.join("renamed/file").exists());
-    let names = || fs::read_dir(second.join("renamed")).unwrap().count();
-    within("the list", &|| names() == 1);
-    reader.unmount();
-    writer.unmount();
-}
-
-#[test]
-fn it_ends_with_a_signal_and_starts_in_the_background() {
-    let Some(place) = Place::new() else { return };
-    let mounted = place.mount();
-    fs::write(mounted.root.join("file"), "content").unwrap();
-    mounted.signal(Signal::TERM);
-    let mut mounted = mounted;
-    assert!(mounted.child.wait().unwrap().success(), "{}", mounted.log());
-    assert!(!place.target().join("file").exists());
-
-    let log = place.sandbox.path().join("log");
-    let mut start = granulo();
-    start.arg("mount").arg("--background").arg("--log").arg(&log).arg(place.store()).arg(place.target());
-    finish(&mut start).ended(0);
-    assert_eq!(fs::read(place.target().join("file")).unwrap(), b"content");
-    let refused = finish(granulo().args(["mount", "-o", "nosuch"]).arg(place.store()).arg(place.target())).ended(2);
-    assert!(refused.said().contains("nosuch"));
-    finish(granulo().arg("unmount").arg(place.target())).ended(0);
-    finish(granulo().arg("unmount").arg(place.target())).ended(2);
-    place.check();
-}
-
-#[test]
-fn a_user_mounts_and_unmounts_what_is_theirs() {
-    let Some(place) = Place::empty() else { return };
-    if !has_program("fusermount3") || !has_program("unshare") {
-        return skip("there is no fusermount3 or no unshare");
-    }
-    for directory in [place.sandbox.path(), &place.target()] {
-        chown(directory, Some(65534), Some(65534)).unwrap();
-    }
-    let Some(copied) = granulo_as_nobody(&place.sandbox) else { return };
-    // Everybody may open /dev/fuse on most systems, but not on all: in this namespace they may.
-    let script = r#"
-        user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
-        mknod -m 666 "$1/fuse" c 10 229
-        mount --bind "$1/fuse" /dev/fuse
-        cd "$1"
-        user "$0" store init store
-        user "$0" mount --background store mnt
-        user sh -euc 'cd mnt; mkdir d; echo text > d/file; ln d/file d/other; stat -c "%u %h" d/file; cat d/other'
-        # Others have no access without allow_other.
-        if ls mnt; then exit 7; fi
-        user "$0" unmount mnt
-        user "$0" store get store d/file
-        user "$0" store check --deep store
-        if user "$0" mount store /proc; then exit 8; fi
-    "#;
-    let program = copied.get_args().last().unwrap().to_owned();
-    let mut command = without_wishes(Command::new("unshare"));
-    command.args(["--mount", "--propagation", "private", "sh", "-euc", script]).arg(program);
-    let ran = finish(command.arg(place.sandbox.path())).ended(0);
-    let text = ran.text();
-    assert!(text.contains("65534 2\ntext\n") && text.matches("text\n").count() == 2, "{text}");
-    assert!(ran.said().contains("cannot mount at /proc"), "{}", ran.said());
 }
 
 #[test]

@@ -88,6 +88,12 @@ impl Place {
     }
 }
 
+/// Bytes in the segments of a store that is a directory.
+pub fn segment_bytes(store: &Path) -> u64 {
+    let segments = fs::read_dir(store.join("segments")).unwrap();
+    segments.map(|segment| segment.unwrap().metadata().unwrap().len()).sum()
+}
+
 fn is_mounted(root: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().any(|line| line.split(' ').nth(4) == root.to_str() && line.contains("fuse.granulo"))
