@@ -154,7 +154,7 @@ impl FileSystem {
     }
 
     /// As [`shown`](Self::shown), of an object that is not open.
-    pub(super) fn shown_as(&self, number: ObjectNumber, info: &Info, names: u32) -> Shown {
+    pub(super) fn shown_as(&self, number: ObjectNumber, info: &Info, link_count: u32) -> Shown {
         let attributes = &info.attributes;
         Shown {
             node: number.0,
@@ -165,7 +165,7 @@ impl FileSystem {
             ctime: attributes.ctime.unwrap_or(attributes.mtime),
             btime: attributes.btime,
             mode: attributes.mode.into(),
-            names,
+            link_count,
             uid: self.appearance.uid.unwrap_or(attributes.uid),
             gid: self.appearance.gid.unwrap_or(attributes.gid),
             device: info.device,

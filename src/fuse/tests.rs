@@ -338,7 +338,7 @@ fn attributes_follow_their_objects_when_names_are_exchanged() {
     set_mode(one, 0o644);
     system.commit_all().unwrap();
     assert_eq!(modes(), [0o644, 0o755]);
-    assert_eq!(system.shown_of(ROOT).unwrap().names, 3);
+    assert_eq!(system.shown_of(ROOT).unwrap().link_count, 3);
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn a_file_that_is_not_replaced_after_all_still_waits() {
     let (one, other) = (file(&system, "one", b"content"), file(&system, "other", b""));
     // The kernel does not ask for that.
     assert_eq!(system.rename((ROOT, b"directory"), (ROOT, b"one"), 0).unwrap_err(), Errno::EXIST);
-    assert_eq!(system.shown_of(one).unwrap().names, 1);
+    assert_eq!(system.shown_of(one).unwrap().link_count, 1);
     system.sync_file(other).unwrap();
     assert_eq!(committed(&system, "one"), b"content");
 }
@@ -371,7 +371,7 @@ fn a_name_for_a_file_without_one_comes_after_what_was_written_before() {
     system.link(nameless, ROOT, b"named").unwrap();
     assert_eq!(committed(&system, "named"), b"named later");
     assert_eq!(committed(&system, "one"), b"content again");
-    assert_eq!(system.shown_of(nameless).unwrap().names, 1);
+    assert_eq!(system.shown_of(nameless).unwrap().link_count, 1);
 }
 
 #[test]

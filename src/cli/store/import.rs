@@ -193,7 +193,7 @@ impl ImportArguments {
             output::note("interrupted; this is only part of it");
         }
         emit(&self.wanted, || self.measure_document(&measured, options))?;
-        if !self.wanted.json {
+        if !self.wanted.json && !self.quiet {
             let counts = objects_in_words(
                 measured.files,
                 measured.directories,

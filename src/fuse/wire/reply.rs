@@ -12,6 +12,9 @@ const ENTRY_BYTES: usize = 24;
 /// Bytes of the attributes before that.
 const NODE_BYTES: usize = 128;
 
+/// How much programs are advised to read and write at once.
+const PREFERRED_BYTES: u32 = 4096;
+
 /// What a program sees of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::fuse) struct Shown {
@@ -23,7 +26,8 @@ pub(in crate::fuse) struct Shown {
     pub(in crate::fuse) ctime: Time,
     pub(in crate::fuse) btime: Option<Time>,
     pub(in crate::fuse) mode: u32,
-    pub(in crate::fuse) names: u32,
+    /// Without a name 0; that of a directory grows with its subdirectories.
+    pub(in crate::fuse) link_count: u32,
     pub(in crate::fuse) uid: u32,
     pub(in crate::fuse) gid: u32,
     pub(in crate::fuse) device: (u32, u32),
@@ -165,9 +169,9 @@ impl Reply {
         reply.u32(valid.subsec_nanos());
         reply.zeroes(4 + 16);
         reply.u32(if shown.btime.is_some() { BASIC | BIRTH } else { BASIC });
-        reply.u32(4096);
+        reply.u32(PREFERRED_BYTES);
         reply.u64(0);
-        reply.u32(shown.names);
+        reply.u32(shown.link_count);
         reply.u32(shown.uid);
         reply.u32(shown.gid);
         reply.u16(shown.mode as u16);
@@ -246,11 +250,12 @@ impl Reply {
         times.iter().for_each(|time| self.u64(time.seconds as u64));
         times.iter().for_each(|time| self.u32(time.nanoseconds));
         self.u32(shown.mode);
-        self.u32(shown.names);
+        self.u32(shown.link_count);
         self.u32(shown.uid);
         self.u32(shown.gid);
         self.u32(device_of(shown.device));
-        self.u32(4096);
+        self.u32(PREFERRED_BYTES);
+        // No flags.
         self.u32(0);
     }
 
@@ -362,7 +367,7 @@ mod tests {
             ctime: time,
             btime: Some(time),
             mode: 0o100_644,
-            names: 1,
+            link_count: 1,
             uid: 0,
             gid: 0,
             device: (0, 0),

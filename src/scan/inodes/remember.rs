@@ -2,9 +2,10 @@
 //!
 //! [`Remembering`] wraps another source. The names of a directory whose inode is the same as when they were kept (times
 //! of change of inode and content, size, generation and version) come from the file; any other directory is read, and
-//! its names are kept. Both report the same names, so the result of a scan does not depend on the file. A directory
-//! that changed just before it was read is not kept, since it may change again within the resolution of its time; nor
-//! is anything damaged.
+//! its names are kept. Both report the same names (but for "." and "..", which a scan ignores), so its result does not
+//! depend on the file. A directory that changed just before it was read is not kept, since it may change again within
+//! the resolution of its time; nor is one in which anything but a name was found ([`Listed`]: damage, a mount point, a
+//! name that cannot be looked up).
 //!
 //! The file has a header, the listings, concatenated, and an index by inode. Index and listings have checksums; a file
 //! that is damaged, or belongs to another file system, is ignored.
@@ -351,18 +352,18 @@ impl<S: InodeSource> InodeSource for Remembering<'_, S> {
         let Buffers { inner, listing: kept, .. } = buffers;
         kept.clear();
         varint::put(kept, inode);
-        let (mut last, mut whole) = (inode, true);
+        let (mut last, mut only_names) = (inode, true);
         self.source.list(inode, listing, inner, &mut |found| {
             match &found {
                 Listed::Name(b"." | b"..", _) => {}
                 Listed::Name(name, inode) => put(kept, name, *inode, &mut last),
-                _ => whole = false,
+                _ => only_names = false,
             }
             listed(found);
         });
         if let Some((version, changed)) = version
             && first
-            && whole
+            && only_names
             && changed < self.settled_before
         {
             self.keep(inode, version, kept);

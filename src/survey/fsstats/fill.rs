@@ -170,7 +170,8 @@ fn bounds(
         (None, Some(_)) => (0, 1),
         (Some(first), None) => {
             let low = fits(first)? + scale;
-            let end = largest.map_or(u128::from(LONGEST.max(LINEAR_LAST)), |largest| largest) + scale;
+            let last = largest.unwrap_or(u128::from(LONGEST.max(LINEAR_LAST)));
+            let end = last.checked_add(scale).ok_or("a bound of the bucket is too large")?;
             (low, end.max(low + scale))
         }
         (Some(first), Some(last)) => {

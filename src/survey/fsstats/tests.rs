@@ -116,6 +116,7 @@ fn what_is_no_such_file_or_contradicts_itself_is_refused() {
         ("0,2,1,1,1,1,1,1\n0,2,1,1,1,1,1,1", "overlaps"),
         ("0,2,3,1,1,1e20,1,1", ""),
         ("0,2,1,1,1,1e29,1,1", "sum of the values is too large"),
+        ("max,340282366920938463463374607431768211455,bytes\n127,-1,1,1,1,1,1,1", "a bound of the bucket is too large"),
     ] {
         let text = format!("histogram,file size\ncount,3,items\n{row}\n\n");
         let outcome = read(text.as_bytes(), "x.csv").map(|_| String::new()).unwrap_or_else(|error| error.to_string());

@@ -261,7 +261,9 @@ pub(super) fn field(structure: &[u8], name: &[u8]) -> Option<u64> {
 /// Whether flags, as names joined by `|` or as a number, contain one of them.
 pub(super) fn has_flag(flags: &[u8], name: &[u8], bit: u64) -> bool {
     if flags.first().is_some_and(u8::is_ascii_digit) {
-        return count(flags).is_some_and(|flags| flags & bit != 0);
+        // With `-X verbose`, the names follow in a comment.
+        let end = flags.iter().position(|&byte| byte == b' ').unwrap_or(flags.len());
+        return count(&flags[..end]).is_some_and(|flags| flags & bit != 0);
     }
     flags.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_').any(|flag| flag == name)
 }
@@ -374,6 +376,7 @@ mod tests {
         assert_eq!((pointed(b"[5] => [9]"), pointed(b"[5 => 9]"), pointed(b"NULL")), (Some(5), Some(5), None));
         assert_eq!(field(b"{st_mode=S_IFREG|0644, st_size=123, ...}", b"st_size="), Some(123));
         assert!(has_flag(b"O_RDWR|O_CREAT", b"O_CREAT", 0o100) && has_flag(b"0x42", b"O_CREAT", 0o100));
+        assert!(has_flag(b"0x42 /* O_RDWR|O_CREAT */", b"O_CREAT", 0o100));
         assert!(!has_flag(b"O_CREATX", b"O_CREAT", 0o100) && !has_flag(b"0", b"O_CREAT", 0o100));
     }
 }

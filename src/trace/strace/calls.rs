@@ -210,18 +210,20 @@ impl<'a> Doing<'a> {
         self.stat(file, structure, prefix.0, prefix.1);
     }
 
-    fn seek(&mut self, result: Option<u64>, whence: &[u8]) {
+    /// A seek to `position`, `None` if the trace does not show it; it is not an operation. A seek to the very end (the
+    /// offset, argument 1, is 0) tells the size of the file.
+    fn seek(&mut self, position: Option<u64>, whence: &[u8]) {
         let Some(opening) = self.opening(0).filter(|_| !self.failed()) else { return };
-        let Some(offset) = result else { return };
-        let to_end = whence == b"SEEK_END" || whence == b"2";
+        let to_end = whence == b"SEEK_END" || number(whence) == Some(2);
         if to_end
             && number(self.argument(1)) == Some(0)
+            && let Some(size_bytes) = position
             && let Some(file) = self.world.opening(opening).map(|opening| opening.file)
         {
-            self.world.set_size(file, offset);
+            self.world.set_size(file, size_bytes);
         }
         if let Some(opening) = self.world.opening(opening) {
-            opening.offset_bytes = Some(offset);
+            opening.offset_bytes = position;
         }
     }
 
@@ -442,9 +444,9 @@ impl<'a> Doing<'a> {
             b"fcntl" | b"fcntl64" => self.control(),
             b"lseek" => self.seek(Some(self.returned()), self.argument(2)),
             b"_llseek" | b"llseek" => {
-                let result = pointed(self.argument(if self.call.arguments.len() > 4 { 3 } else { 2 }));
-                let whence = self.call.arguments.last().copied().unwrap_or_default();
-                self.seek(result, whence);
+                // The halves of the offset are joined: descriptor, offset, position, whence.
+                let position = pointed(self.argument(2));
+                self.seek(position, self.argument(3));
             }
             b"mmap" | b"mmap2" | b"old_mmap" => self.map(),
             b"stat" | b"lstat" | b"stat64" | b"lstat64" => self.stat_path(None, 0, 1, STAT),

@@ -229,6 +229,20 @@ fn appending_and_copying_in_the_kernel_have_offsets() {
 }
 
 #[test]
+fn a_seek_to_an_unknown_place_makes_the_offset_unknown() {
+    let text = r#"
+1 open("/a", O_RDONLY) = 3
+1 read(3, ""..., 10) = 10
+1 _llseek(3, 0, 0x7ffd00, SEEK_SET) = 0
+1 read(3, ""..., 10) = 10
+1 _llseek(3, 0, [80], 0x2 /* SEEK_END */) = 0
+1 lseek(3, 0, 0x2) = 80
+1 read(3, ""..., 10) = 0
+"#;
+    assert_eq!(operations(text), ["open /a", "read /a 0+10", "read /a ?+10", "read /a 80+0/80"]);
+}
+
+#[test]
 fn names_change_and_files_stay() {
     let text = r#"
 1 open("/w/tmp", O_WRONLY|O_CREAT|O_EXCL, 0600) = 3

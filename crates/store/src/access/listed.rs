@@ -66,8 +66,8 @@ impl Engine {
             refuse_more_than_whole(holes.size_bytes)?;
         }
         let stored: &'b [u8] = match content_of(self, wanted, record)? {
-            ContentSource::Plain => record.content,
-            ContentSource::Unpacked(content) => {
+            ContentSource::InPlace => record.content,
+            ContentSource::Decompressed(content) => {
                 *aside = content;
                 aside
             }

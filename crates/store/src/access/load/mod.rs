@@ -618,7 +618,7 @@ impl SharedWork {
             }
             source => {
                 let content = match source {
-                    ContentSource::Unpacked(content) => Some(content),
+                    ContentSource::Decompressed(content) => Some(content),
                     _ => None,
                 };
                 piece.add(start, lengths.head_bytes(), bytes, content);
@@ -672,23 +672,28 @@ impl SharedWork {
 
 /// Where the content of a record is.
 pub(super) enum ContentSource {
-    /// In place.
-    Plain,
-    Unpacked(Vec<u8>),
+    InPlace,
+    Decompressed(Vec<u8>),
+    /// In units, described by this.
     Large(Descriptor),
 }
 
+/// Finds the content of a verified record. Only the frame states the length of compressed content; before memory is
+/// allocated, it is checked against the largest object that is a record, which never changes in a store.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] for an invalid descriptor or frame; the caller adds the name of the object.
 pub(super) fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>) -> Result<ContentSource> {
     if record.head.kind == Kind::Large {
         return engine.decode_descriptor(wanted.location, record.content).map(ContentSource::Large);
     }
     if !record.head.is_zstd {
-        return Ok(ContentSource::Plain);
+        return Ok(ContentSource::InPlace);
     }
     let wrong =
         || Error::new(ErrorKind::Corrupt, "decompress", "the frame does not state its size, or an impossible one");
     let size_bytes = zstd::zstd_safe::get_frame_content_size(record.content).ok().flatten();
     let largest_bytes = engine.geometry().largest_record_bytes();
     let size_bytes = size_bytes.filter(|&size| size <= largest_bytes).ok_or_else(wrong)?;
-    decompress(record.content, size_bytes).map(ContentSource::Unpacked)
+    decompress(record.content, size_bytes).map(ContentSource::Decompressed)
 }
