@@ -14,8 +14,6 @@ use super::file_systems::FileSystemKind;
 
 /// Length of a process name as the kernel stores it.
 const COMM_BYTES: usize = 15;
-/// The program that serves a mounted store.
-const STORE_SERVER: &str = "granulo";
 /// Time limit for a killed program to disappear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -35,20 +33,26 @@ pub(super) fn end_servers(directory: &Path) {
     }
 }
 
-/// Whether a live process serves something below a directory. The command line of one that has ended is empty.
+/// Whether a process of this user serves something below a directory, which must be absolute: it is one of these
+/// programs, by its name, and has such an argument, or it mounts a store. The command line of one that has ended is
+/// empty.
 fn serves(process: i32, directory: &Path) -> io::Result<bool> {
     let about = Path::new("/proc").join(process.to_string());
     if fs::metadata(&about)?.uid() != rustix::process::geteuid().as_raw() {
         return Ok(false);
     }
+    let below = [directory.as_os_str().as_encoded_bytes(), b"/"].concat();
+    let is_below = |argument: &&[u8]| argument.starts_with(&below);
+    let command = fs::read(about.join("cmdline"))?;
+    let arguments: Vec<&[u8]> = command.split(|&byte| byte == 0).collect();
+    // The program that serves a store is this one, which is started as `/proc/self/exe`, or by an interpreter.
+    if arguments.windows(3).any(|words| words[0] == b"mount" && words[1..].iter().all(|word| is_below(&word))) {
+        return Ok(true);
+    }
     let name = fs::read_to_string(about.join("comm"))?;
     let is_server = |program: &str| program.get(..program.len().min(COMM_BYTES)) == Some(name.trim_end());
-    let programs = FileSystemKind::ALL.iter().filter_map(|kind| kind.fuse()).map(|fuse| fuse.program);
-    if !programs.chain([STORE_SERVER]).any(is_server) {
-        return Ok(false);
-    }
-    let below = [directory.as_os_str().as_encoded_bytes(), b"/"].concat();
-    Ok(fs::read(about.join("cmdline"))?.split(|&byte| byte == 0).any(|argument| argument.starts_with(&below)))
+    let mut programs = FileSystemKind::ALL.iter().filter_map(|kind| kind.fuse()).map(|fuse| fuse.program);
+    Ok(programs.any(is_server) && arguments.iter().any(is_below))
 }
 
 #[cfg(test)]
@@ -63,20 +67,29 @@ mod tests {
     #[test]
     fn only_servers_of_that_directory_are_ended() {
         let sandbox = tempfile::tempdir().unwrap();
-        let start = |name: &str, serves: &str| {
+        let start = |name: &str, first: &[&str], serves: &str| {
             let program = sandbox.path().join(name);
             // It reports that it runs, then reads until end of file, so that it waits without a child.
             fs::write(&program, "#!/bin/sh\necho\nread -r line\n").unwrap();
             fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
             let root = sandbox.path().join(serves);
             let mut command = Command::new(&program);
-            command.arg("/dev/loop99").arg(root).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.args(first).arg(root).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut child = command.spawn().unwrap();
             child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             child
         };
-        let mut servers = ["ntfs-3g", "mount.exfat-fuse", "granulo"].map(|name| start(name, "run/0/root"));
-        let mut others = [start("ntfs-3g.other", "run/0/root"), start("fusefat", "runs/0/root")];
+        let (device, home) = ("/dev/loop99", sandbox.path().join("run/0/store"));
+        let mut servers = [
+            start("ntfs-3g", &[device], "run/0/root"),
+            start("mount.exfat-fuse", &[device], "run/0/root"),
+            start("exe", &["mount", home.to_str().unwrap()], "run/0/root"),
+        ];
+        let mut others = [
+            start("ntfs-3g.other", &[device], "run/0/root"),
+            start("fusefat", &[device], "runs/0/root"),
+            start("granulo", &["survey"], "run/0/root"),
+        ];
         end_servers(&sandbox.path().join("run"));
         for server in &mut servers {
             assert_eq!(server.wait().unwrap().signal(), Some(9));

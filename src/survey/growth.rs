@@ -123,7 +123,7 @@ pub struct OwnerChange {
 /// An extension of which the files changed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExtensionChange {
-    /// As in a survey.
+    /// Lower case, without the dot; empty for names without one; "(numeric)" or "(other)" for unusual ones.
     pub extension: String,
     /// The differences.
     #[serde(flatten)]

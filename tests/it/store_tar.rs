@@ -177,6 +177,49 @@ fn attributes_of_members_are_kept_and_cost_no_more_than_their_bytes() {
     assert!(run(args!["store", "stat", &place.store, "m59"]).ended(0).text().contains("user.15"));
 }
 
+/// A hard link to another member.
+fn link(name: &str, target: &str) -> Vec<u8> {
+    let mut bytes = member(b'1', name, b"");
+    bytes[157..157 + target.len()].copy_from_slice(target.as_bytes());
+    let mut block = tar::Header::new_ustar();
+    block.as_mut_bytes().copy_from_slice(&bytes);
+    block.set_cksum();
+    block.as_bytes().to_vec()
+}
+
+/// What is refused leaves no trace: neither do members before it go with it, nor is a later one judged by it.
+#[test]
+fn a_refused_member_takes_no_other_with_it() {
+    let file = |name: &str| member(b'0', name, b"x");
+    let names = |members: &[&str]| members.iter().map(|name| file(name)).collect::<Vec<_>>().concat();
+    // Archive, members that are refused, and those that the store has then, sorted.
+    let below_a_file = names(&["g0", "f", "g1", "f/x/y", "f/x/z", "f/x/w", "h0"]);
+    let to_itself = [link("a/l", "a/l"), file("a"), file("ok")].concat();
+    let below_a_link = [file("t"), link("a/l", "t"), file("a"), file("ok")].concat();
+    let to_nothing = [link("a/l", "missing"), file("a/c"), file("a"), file("ok")].concat();
+    for (archive, refused, kept) in [
+        (below_a_file, 3, &["f", "g0", "g1", "h0"][..]),
+        (to_itself, 1, &["a", "ok"]),
+        (below_a_link, 1, &["a/l", "ok", "t"]),
+        (to_nothing, 2, &["a/c", "ok"]),
+    ] {
+        let place = Place::new();
+        let path = place.sandbox.path().join("archive.tar");
+        fs::write(&path, ended(archive)).unwrap();
+        let document = run(args!["store", "import", "-q", "--json", &place.store, &path]).ended(1).json();
+        assert_eq!(document["refused"], refused, "{document}");
+        let listed = run(args!["store", "ls", "-R", &place.store]).ended(0).text();
+        let files: Vec<&str> = listed.lines().filter(|line| !line.ends_with('/')).collect();
+        assert_eq!(files, kept);
+        run(args!["store", "check", "--deep", &place.store]).ended(0);
+    }
+    // What the store has already is no other case.
+    let place = Place::new();
+    run(args!["store", "put", &place.store, "f", "Cargo.toml"]).ended(0);
+    let (ran, _) = place.import(&ended(names(&["g0", "f/x/y", "f/x/z", "h0"])));
+    assert!(ran.ended(1).text().starts_with("Imported 2 files"));
+}
+
 #[test]
 fn an_archive_that_breaks_off_does_not_hide_what_was_imported_and_refused() {
     let outside = [long_name(b"../b"), member(b'0', "x", b"x")].concat();

@@ -145,10 +145,10 @@ pub trait InodeSource: Sync {
     /// Number of inode slots in a part, of which the last may be in use.
     fn slots(&self, part: usize) -> usize;
 
-    /// Location of an inode; `None` if no inode can have that number.
+    /// Location of an inode; `None` if no inode can have that number, or its part was not read yet.
     fn slot(&self, inode: u64) -> Option<Slot>;
 
-    /// Reads a part from front to back.
+    /// Reads a part from front to back. A scan reads each once, or twice; the offsets of the first time count.
     fn read_part(&self, part: usize, buffers: &mut Self::Buffers, found: &mut impl FnMut(Found<Self::Listing>));
 
     /// Approximate position of a listing on the device: directories are read in this order.

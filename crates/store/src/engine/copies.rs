@@ -391,8 +391,8 @@ impl Engine {
         Ok(copied)
     }
 
-    /// Files in the segment directory of a device that were released and still exist, or are incomplete and none of
-    /// the copies in progress.
+    /// Files in the segment directory of a device that repair may remove, with their sizes in bytes: segments that were
+    /// released, and incomplete copies that are none of those in progress.
     pub(crate) fn leftover_segments(
         &self,
         slot: &Slot,
@@ -406,6 +406,7 @@ impl Engine {
         let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
             // An unknown segment that was not released is in quarantine.
             Some(name) => {
+                // Between its release and the removal of its file, a segment still has its row.
                 let is_it =
                     |row: &SegmentRow| SegmentName::from(row.id()) == name && row.devices.contains(&slot.entry.number);
                 // One of another history may have a number that this one has released.

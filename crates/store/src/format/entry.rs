@@ -148,8 +148,8 @@ pub struct Entry {
     pub kind: Kind,
     /// Id of the record; higher is newer.
     pub id: u64,
-    /// Number of the object, for life, whatever is written to it; none for a removal. It is the id of the object's very
-    /// first record, so no two objects share one.
+    /// Number of the object, for life, whatever is written to it; none for a removal; for a link, that of the shared
+    /// object, which `size_bytes` repeats. It is the id of the object's very first record, so no two objects share one.
     pub number: ObjectNumber,
     /// Id of the record with its attributes, if they were changed alone since; else 0.
     pub attributes_id: u64,

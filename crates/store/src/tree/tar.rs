@@ -111,8 +111,10 @@ pub fn import_tar_into(
 enum MemberFailure {
     /// It is refused for this reason.
     Refused(String),
-    /// The import cannot continue.
+    /// The import cannot continue, unless the store only refuses the member ([`ErrorKind::Usage`]).
     Fatal(Error),
+    /// Earlier members could not be committed: the import cannot continue.
+    Lost(Error),
 }
 
 impl From<Error> for MemberFailure {
@@ -167,7 +169,7 @@ struct TarImport<'s, 'l, 'w> {
     claimed: HashSet<ObjectNumber>,
     /// Keys that this batch writes, with whether each is a directory.
     waiting: HashMap<Key, bool>,
-    /// Directory of the last member, which exists.
+    /// Directory of the last member that is in the batch or the store: it exists, or is in `waiting`.
     last_directory: Option<Key>,
     content: Vec<u8>,
     /// Of the members since the last commit.
@@ -199,12 +201,12 @@ impl<'s> TarImport<'s, '_, '_> {
                     let cause = format!("{why} (its header is at byte {at} of the archive)");
                     self.ledger.report(Error::new(ErrorKind::Usage, "import the member", cause).at(&path(name)));
                 }
-                Err(MemberFailure::Fatal(_)) if self.ledger.is_interrupted() => {}
+                Err(MemberFailure::Fatal(_) | MemberFailure::Lost(_)) if self.ledger.is_interrupted() => {}
                 Err(MemberFailure::Fatal(error)) if error.kind() == ErrorKind::Usage => {
                     self.done.refused += 1;
                     self.ledger.report(error.at(&path(name)));
                 }
-                Err(MemberFailure::Fatal(error)) => return Err(error),
+                Err(MemberFailure::Fatal(error) | MemberFailure::Lost(error)) => return Err(error),
             }
             self.ledger.advance(1, 0);
             if self.held_bytes >= self.most_held_bytes || self.batch_objects >= BATCH_OBJECTS {
@@ -228,7 +230,7 @@ impl<'s> TarImport<'s, '_, '_> {
         if !self.options.access_times {
             attributes.atime = None;
         }
-        self.check_place(&key, is_directory)?;
+        let created = self.check_place(&key, is_directory)?;
         // The batch's entry for the key is newer than the store's.
         let listed = if self.waiting.contains_key(&key) { None } else { self.store.entry(&key)? };
         if member.kind == MemberKind::Link {
@@ -238,7 +240,7 @@ impl<'s> TarImport<'s, '_, '_> {
             if !self.options.selection.takes_with_parents(&self.options.prefix, &target, false) {
                 return Err(MemberFailure::Refused("the name it links to is left out".to_owned()));
             }
-            return self.link(key, listed.as_ref(), &target);
+            return self.link(key, created, listed.as_ref(), &target);
         }
         let size_bytes = attributes.holes.as_ref().map_or(member.data_bytes, |holes| holes.size_bytes);
         let same = listed.as_ref().filter(|listed| {
@@ -253,6 +255,7 @@ impl<'s> TarImport<'s, '_, '_> {
                 self.claimed.extend(same.shared);
             }
             if self.is_left(compared) {
+                self.last_directory = key.parent();
                 return Ok(());
             }
         }
@@ -282,8 +285,16 @@ impl<'s> TarImport<'s, '_, '_> {
             }
         }
         self.shared.remove(&key);
-        self.waiting.insert(key, member.kind == MemberKind::Directory);
+        self.note(key, is_directory, created);
         Ok(())
+    }
+
+    /// Notes a member that the batch has, and the directories that the store creates above it.
+    fn note(&mut self, key: Key, is_directory: bool, created: Vec<Key>) {
+        self.held_bytes += created.iter().map(|directory| directory.stored().len() as u64 + OBJECT_BYTES).sum::<u64>();
+        self.waiting.extend(created.into_iter().map(|directory| (directory, true)));
+        self.last_directory = key.parent();
+        self.waiting.insert(key, is_directory);
     }
 
     /// Whether what the store has stays as it is, which is counted.
@@ -294,12 +305,12 @@ impl<'s> TarImport<'s, '_, '_> {
     }
 
     /// Fails for a member whose parent is not a directory, or that would replace a directory with all its content: the
-    /// store refuses such a batch as a whole. Notes the directories that the store creates above an object.
-    fn check_place(&mut self, key: &Key, is_directory: bool) -> std::result::Result<(), MemberFailure> {
+    /// store refuses such a batch as a whole. Returns the directories that the store will create above it.
+    fn check_place(&self, key: &Key, is_directory: bool) -> std::result::Result<Vec<Key>, MemberFailure> {
         if !is_directory && (key.is_root() || self.is_directory(key)? == Some(true)) {
             return Err(MemberFailure::Refused("the store has a directory with this name".to_owned()));
         }
-        let mut above = key.parent();
+        let (mut above, mut created) = (key.parent(), Vec::new());
         while let Some(directory) = above.filter(|directory| self.last_directory.as_ref() != Some(directory)) {
             match self.is_directory(&directory)? {
                 Some(true) => break,
@@ -310,11 +321,9 @@ impl<'s> TarImport<'s, '_, '_> {
                 None => {}
             }
             above = directory.parent();
-            self.held_bytes += directory.stored().len() as u64 + OBJECT_BYTES;
-            self.waiting.insert(directory, true);
+            created.push(directory);
         }
-        self.last_directory = key.parent();
-        Ok(())
+        Ok(created)
     }
 
     /// Whether a key is a directory or something else, including the batch's changes.
@@ -355,8 +364,14 @@ impl<'s> TarImport<'s, '_, '_> {
         }
     }
 
-    /// Adds a name to the object `target`.
-    fn link(&mut self, key: Key, listed: Option<&Listed>, target: &Key) -> std::result::Result<(), MemberFailure> {
+    /// Adds a name to the object `target`, below directories that the store will create.
+    fn link(
+        &mut self,
+        key: Key,
+        created: Vec<Key>,
+        listed: Option<&Listed>,
+        target: &Key,
+    ) -> std::result::Result<(), MemberFailure> {
         if key == *target {
             return Err(MemberFailure::Refused("it is a link to itself".to_owned()));
         }
@@ -371,7 +386,7 @@ impl<'s> TarImport<'s, '_, '_> {
         self.batch.link(&key, number)?;
         self.batch_objects += 1;
         self.shared.insert(key.clone(), number);
-        self.waiting.insert(key, false);
+        self.note(key, false, created);
         self.done.links += 1;
         Ok(())
     }
@@ -379,7 +394,7 @@ impl<'s> TarImport<'s, '_, '_> {
     /// The number of the object of a key; if that is its only name, it becomes a shared one.
     fn shared_number(&mut self, target: &Key) -> std::result::Result<ObjectNumber, MemberFailure> {
         // The content of the batch is visible only after a commit.
-        self.commit()?;
+        self.commit().map_err(MemberFailure::Lost)?;
         let listed = self.store.entry(target)?.ok_or_else(missing_target)?;
         let number = match listed.shared {
             Some(number) => return Ok(number),

@@ -152,7 +152,20 @@ struct Group {
     run: Vec<u8>,
     /// Current items of leaves that were replaced.
     replaced: HashMap<usize, Vec<u8>>,
-    failed: Vec<io::Error>,
+    /// Leaves of which the items are missing.
+    failed: Vec<(usize, io::Error)>,
+}
+
+impl Group {
+    /// Why a leaf could not be read, again for each directory that has names in it.
+    fn failure_of(&self, leaf: usize) -> Option<io::Error> {
+        let (_, error) = self.failed.iter().find(|(failed, _)| *failed == leaf)?;
+        Some(
+            error
+                .raw_os_error()
+                .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error),
+        )
+    }
 }
 
 impl<M: Medium> Btrfs<M> {
@@ -262,7 +275,7 @@ impl<M: Medium> Btrfs<M> {
                     self.replaced.fetch_add(1, Relaxed);
                     group.replaced.insert(leaf, blocks);
                 }
-                None => group.failed.push(error),
+                None => group.failed.push((leaf, error)),
             }
         }
     }
@@ -506,10 +519,10 @@ impl<M: Medium> InodeSource for Btrfs<M> {
         if let Some(next) = self.parts.get(part + AHEAD_PARTS) {
             self.volume.will_need(self.some_leaves(&next.leaves).iter().map(Leaf::pointer));
         }
-        let Some(TreePart { tree, leaves, numbers: read }) = self.parts.get(part) else { return };
+        let Some(TreePart { tree, leaves, numbers: published }) = self.parts.get(part) else { return };
         let Some(tree) = self.trees.get(*tree) else { return };
         self.load(tree, leaves.clone(), &mut buffers.group);
-        for error in buffers.group.failed.drain(..) {
+        for (_, error) in buffers.group.failed.drain(..) {
             found(Found::Damaged(Damage { operation: "read a leaf of inodes", inode: None, error }));
         }
         let (numbers, placeholders) = (Vec::new(), 0);
@@ -530,9 +543,10 @@ impl<M: Medium> InodeSource for Btrfs<M> {
         }
         reader.finish_symlink(false);
         let mut numbers = reader.numbers;
-        // A damaged leaf may have them in any order; some are then not found.
+        // `slot` searches them by halves. A damaged leaf may have them in any order: some are then not found. A second
+        // reading changes nothing.
         numbers.shrink_to_fit();
-        let _ = read.set(numbers.into_boxed_slice());
+        let _ = published.set(numbers.into_boxed_slice());
     }
 
     fn position(&self, listing: &Listing) -> u64 {
@@ -564,7 +578,7 @@ impl<M: Medium> InodeSource for Btrfs<M> {
                 let end = (leaf + ahead.max((last + 1 - leaf).min(PART_LEAVES))).min(tree.leaves.end);
                 self.load(tree, leaf..end, group);
             }
-            for error in group.failed.drain(..) {
+            if let Some(error) = group.failure_of(leaf) {
                 let (operation, inode) = ("list the directory", Some(object));
                 listed(Listed::Damaged(Damage { operation, inode, error }));
             }

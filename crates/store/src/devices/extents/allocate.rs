@@ -254,8 +254,9 @@ impl Allocator {
     }
 }
 
-/// The newest file on a device, according to the device and the catalog, and its end. One unknown to the catalog
-/// receives nothing more: a killed writer left it, and its name may not be durable.
+/// The newest file on a device, according to the device and the catalog, and its end; `None` if neither has one. One
+/// unknown to the catalog ends at `u64::MAX`, so it receives nothing more: a killed writer left it, and its name may
+/// not be durable.
 fn newest(files: &ExtentFiles, device: DeviceNumber, known: Option<ExtentTail>) -> Result<Option<ExtentTail>> {
     let listed = files
         .list(device)

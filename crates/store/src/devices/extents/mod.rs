@@ -272,7 +272,7 @@ impl ExtentFiles {
     /// Extent files on a device in service, by number, with their sizes in bytes.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// The directory cannot be read; one that does not exist is empty.
     pub(crate) fn list(&self, device: DeviceNumber) -> io::Result<BTreeMap<u32, u64>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
         Ok(self.keep_names(device, names::list(&*on, EXTENTS)?))

@@ -68,13 +68,13 @@ impl Batch<'_> {
         self.refuse_root(from)?;
         self.refuse_root(to)?;
         self.at_once(|batch| {
-            let source = batch.source(from)?;
+            let source = batch.source("rename", from)?;
             let seen = batch.see(to)?;
             let target = seen.and_then(|seen| seen.entry);
             let is_same_name = seen.is_some_and(|seen| source.is_at(to, seen.directory));
             let is_same_file = |target: Entry| source.entry.kind == Kind::Link && target.number == source.entry.number;
             match target {
-                Some(_) if existing == Existing::Refuse => return Err(is_taken(to)),
+                Some(_) if existing == Existing::Refuse => return Err(is_taken("rename", to)),
                 _ if is_same_name || target.is_some_and(is_same_file) => return Ok(()),
                 _ if is_within(to.stored(), from.stored()) => return Err(within_itself(to.stored())),
                 _ => {}
@@ -94,7 +94,7 @@ impl Batch<'_> {
         self.refuse_root(one)?;
         self.refuse_root(other)?;
         self.at_once(|batch| {
-            let (first, second) = (batch.source(one)?, batch.source(other)?);
+            let (first, second) = (batch.source("exchange", one)?, batch.source("exchange", other)?);
             if first.is_at(other, second.seen.directory) {
                 return Ok(());
             }
@@ -115,9 +115,9 @@ impl Batch<'_> {
         self.refuse_root(existing)?;
         self.refuse_root(name)?;
         self.at_once(|batch| {
-            let source = batch.source(existing)?;
+            let source = batch.source("link", existing)?;
             if batch.see(name)?.is_some_and(|seen| seen.entry.is_some()) {
-                return Err(is_taken(name));
+                return Err(is_taken("link", name));
             }
             let link = batch.add_shared(source)?;
             batch.add_again(&link, name.stored().into(), Onto::Any(Existing::Refuse), None)
@@ -133,14 +133,15 @@ impl Batch<'_> {
         self.refuse_root(existing)?;
         let mut number = ObjectNumber::NONE;
         self.at_once(|batch| {
-            let source = batch.source(existing)?;
+            let source = batch.source("link", existing)?;
             number = batch.add_shared(source)?.entry.number;
             Ok(())
         })?;
         Ok(number)
     }
 
-    /// Rewrites what has a single name as what can have several; returns the link that its name is then.
+    /// Rewrites what has a single name as what can have several; returns the link that its name is then. What is a link
+    /// already stays as it is; a directory is refused.
     fn add_shared<'k>(&mut self, source: Source<'k>) -> Result<Source<'k>> {
         let Source { key, seen, entry: Entry { kind, number, .. }, .. } = source;
         let link = Source { entry: Entry::link(number), ..source };
@@ -170,7 +171,7 @@ impl Batch<'_> {
             return self.directory(key, &Attributes { btime, ..attributes.clone() });
         }
         self.at_once(|batch| {
-            let mut source = batch.source(key)?;
+            let mut source = batch.source("change", key)?;
             let (mut path, mut onto) = (key.stored().into(), Onto::Seen(source.seen.directory));
             if source.entry.kind == Kind::Link {
                 let number = source.entry.number;
@@ -207,7 +208,7 @@ impl Batch<'_> {
             let absent = || Error::new(ErrorKind::NotFound, "give it the name", cause).at(&key.to_path());
             let seen = batch.see(key)?.ok_or_else(absent)?;
             if seen.entry.is_some() {
-                return Err(is_taken(key));
+                return Err(is_taken("give it the name", key));
             }
             let attributes = attributes.clone().dated(batch.now());
             let (start, compression) = (batch.records.len(), batch.engine().geometry().compression);
@@ -241,9 +242,10 @@ impl Batch<'_> {
         }
     }
 
-    fn source<'k>(&mut self, key: &'k Key) -> Result<Source<'k>> {
+    /// What has the name `key`, for an operation that messages name.
+    fn source<'k>(&mut self, operation: &'static str, key: &'k Key) -> Result<Source<'k>> {
         let found = self.see(key)?.and_then(|seen| Some((seen, seen.entry?)));
-        let (seen, entry) = found.ok_or_else(|| not_there("rename", key))?;
+        let (seen, entry) = found.ok_or_else(|| not_there(operation, key))?;
         Ok(Source { key, seen, entry, is_followed: false })
     }
 
@@ -369,6 +371,6 @@ fn not_there(operation: &'static str, key: &Key) -> Error {
     Error::new(ErrorKind::NotFound, operation, "no such object").at(&key.to_path())
 }
 
-fn is_taken(key: &Key) -> Error {
-    Error::new(ErrorKind::Exists, "rename", "an object with this name exists").at(&key.to_path())
+fn is_taken(operation: &'static str, key: &Key) -> Error {
+    Error::new(ErrorKind::Exists, operation, "an object with this name exists").at(&key.to_path())
 }
