@@ -57,8 +57,8 @@
 //! | wing | subject |
 //! | --- | --- |
 //! | `format` | bytes and their meaning: [`key`], [`attributes`], [`entry`], [`geometry`] |
-//! | `devices` | devices, host, placement; parity and extents of large objects; [`objects`]: buckets |
-//! | `log` | records appended to segments and read through; [`published`]: a log in a bucket |
+//! | `devices` | devices, host, placement; parity and extents; buckets: [`objects`], [`published`] |
+//! | `log` | records appended to segments and read through |
 //! | `index` | the [`catalog`], sorted tables, look-up and order over both |
 //! | `engine` | an open store: batches, what they do to index and accounts, durability; creating, opening, recovery |
 //! | `access` | reading, listings, handles, snapshots, historical versions |
@@ -100,9 +100,9 @@ pub(crate) use granulo_core::{error, io, layout, locks, units};
 pub use granulo_core::progress::{self, Progress};
 
 pub use devices::objects;
+pub use devices::published;
 pub use format::{attributes, entry, geometry, ids, key};
 pub use index::catalog;
-pub use log::published;
 
 pub use access::content::Content;
 pub use access::difference::{Difference, Differences};

@@ -19,6 +19,7 @@ mod pins;
 pub(crate) mod placement;
 pub(crate) mod platform;
 mod private;
+pub mod published;
 pub(crate) mod set;
 pub(crate) mod slot;
 pub(crate) mod superblocks;

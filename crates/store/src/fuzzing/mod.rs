@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use super::tree::archive::Archive;
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
+use crate::devices::published::Manifest;
+use crate::devices::published::manifest::{self as published_manifest, ObjectName};
 use crate::format::VERSION;
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
@@ -28,8 +30,6 @@ use crate::index::table::block::{self, PAGE_BYTES, pages_of};
 use crate::index::table::footer::Footer;
 use crate::index::table::{BlockCache, KeyHash, Table, TableScan};
 use crate::layout::granulo::Alignment;
-use crate::log::published::Manifest;
-use crate::log::published::manifest::{self as published_manifest, ObjectName};
 use crate::log::scan::{DifferingCopies, ScanStep, SegmentScan};
 
 /// A read-only file of a device without other files.

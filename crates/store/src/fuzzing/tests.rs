@@ -6,12 +6,12 @@ use std::fs;
 
 use super::*;
 use crate::devices::objects::{Memory, Objects};
+use crate::devices::published::manifest::tests::a_manifest;
+use crate::devices::published::{MANIFEST, Machine, Writer};
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::tests::a_change;
 use crate::index::table::TableWriter;
 use crate::index::table::tests::{device, imported};
-use crate::log::published::manifest::tests::a_manifest;
-use crate::log::published::{MANIFEST, Machine, Writer};
 use crate::random::Random;
 use crate::{Durability, Key, Plan, Store};
 

@@ -3,6 +3,5 @@
 pub(crate) mod completeness;
 pub(crate) mod lineage;
 pub(crate) mod open_batch;
-pub mod published;
 pub(crate) mod scan;
 pub(crate) mod writer;

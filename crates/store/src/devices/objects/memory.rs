@@ -99,6 +99,11 @@ impl Objects for Memory {
         Ok(Piece { bytes: bytes.to_vec(), head: stored.head() })
     }
 
+    fn read_if_changed(&self, name: &str, range: Range<u64>, tag: &Tag) -> Result<Option<Piece>, ObjectError> {
+        let piece = self.read(name, range)?;
+        Ok(Some(piece).filter(|piece| piece.head.tag != *tag))
+    }
+
     fn head(&self, name: &str) -> Result<Head, ObjectError> {
         Ok(self.stored(name)?.head())
     }
@@ -150,7 +155,13 @@ mod tests {
         assert_eq!(read(8..u64::MAX), b"89");
         assert_eq!(read(10..11), b"");
         assert_eq!(read(u64::MAX - 1..u64::MAX), b"");
-        assert_eq!(bucket.head("a").unwrap(), bucket.read("a", 0..0).unwrap().head);
+        let head = bucket.head("a").unwrap();
+        assert_eq!(head, bucket.read("a", 0..0).unwrap().head);
+        assert_eq!(bucket.read_if_changed("a", 0..9, &head.tag).unwrap(), None);
+        let changed = bucket.read_if_changed("a", 1..3, &Tag("of others".to_owned())).unwrap().unwrap();
+        assert_eq!((changed.bytes, changed.head), (b"12".to_vec(), head));
+        let answers = bucket.delete_many(&["b".to_owned(), "a".to_owned()]);
+        assert!(matches!(answers[..], [Err(ObjectError::NotFound), Ok(())]));
     }
 
     #[test]

@@ -31,6 +31,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use crate::format::geometry::Class;
+
 mod memory;
 
 pub use memory::Memory;
@@ -162,6 +164,15 @@ pub trait Objects: Send + Sync + Debug {
         self.replace(name, bytes, &Expected::Absent)
     }
 
+    /// As [`put`](Self::put), into the storage class for what is read at random, or the cheap one; without classes, as
+    /// here, all the same.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn put_as(&self, _class: Class, name: &str, bytes: &[u8]) -> Result<Tag, ObjectError> {
+        self.put(name, bytes)
+    }
+
     /// Puts an object whole, replacing the expected one, or creating it if none is expected; returns its tag. Check and
     /// put must be atomic.
     ///
@@ -175,6 +186,17 @@ pub trait Objects: Send + Sync + Debug {
     /// # Errors
     /// [`NotFound`](ObjectError::NotFound).
     fn read(&self, name: &str, range: Range<u64>) -> Result<Piece, ObjectError>;
+
+    /// As [`read`](Self::read), unless the object still has this tag. Two requests, as here, or a conditional one.
+    ///
+    /// # Errors
+    /// [`NotFound`](ObjectError::NotFound).
+    fn read_if_changed(&self, name: &str, range: Range<u64>, tag: &Tag) -> Result<Option<Piece>, ObjectError> {
+        match self.head(name)?.tag == *tag {
+            true => Ok(None),
+            false => self.read(name, range).map(Some),
+        }
+    }
 
     /// Size and tag of an object.
     ///
@@ -194,4 +216,9 @@ pub trait Objects: Send + Sync + Debug {
     /// # Errors
     /// Those of the system.
     fn delete(&self, name: &str) -> Result<(), ObjectError>;
+
+    /// Deletes many objects, with an answer for each, in order. One request each, as here, or fewer.
+    fn delete_many(&self, names: &[String]) -> Vec<Result<(), ObjectError>> {
+        names.iter().map(|name| self.delete(name)).collect()
+    }
 }

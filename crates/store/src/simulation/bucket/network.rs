@@ -11,9 +11,9 @@ use std::{fmt, io};
 use super::play::Play;
 use super::truth::{Truth, Verdict};
 use crate::devices::objects::{Expected, Head, ListedObject, Memory, ObjectError, Objects, Page, Piece, Tag};
+use crate::devices::published::{MANIFEST, Surroundings};
 use crate::error::Result as StoreResult;
 use crate::locks::lock;
-use crate::log::published::{MANIFEST, Surroundings};
 use crate::random::Random;
 
 /// A request that changes something.
@@ -285,6 +285,14 @@ impl Client {
         }
     }
 
+    fn damaged_in_transit(&self, (mut piece, is_damaged): (Option<Piece>, bool)) -> Option<Piece> {
+        if let Some(piece) = piece.as_mut().filter(|piece| is_damaged && !piece.bytes.is_empty()) {
+            let at = self.with(|network| network.random.index(piece.bytes.len()));
+            piece.bytes[at] ^= 0x10;
+        }
+        piece
+    }
+
     fn draw(&self) -> RequestFault {
         self.with(|network| {
             let faults = network.weather.faults;
@@ -380,12 +388,13 @@ impl Objects for Client {
     }
 
     fn read(&self, name: &str, range: Range<u64>) -> Result<Piece, ObjectError> {
-        let (mut piece, is_damaged) = self.ask("read", name, |network| network.bucket.read(name, range))?;
-        if is_damaged && !piece.bytes.is_empty() {
-            let at = self.with(|network| network.random.index(piece.bytes.len()));
-            piece.bytes[at] ^= 0x10;
-        }
-        Ok(piece)
+        let (piece, is_damaged) = self.ask("read", name, |network| network.bucket.read(name, range))?;
+        Ok(self.damaged_in_transit((Some(piece), is_damaged)).expect("it was read"))
+    }
+
+    fn read_if_changed(&self, name: &str, range: Range<u64>, tag: &Tag) -> Result<Option<Piece>, ObjectError> {
+        let asked = self.ask("read if changed", name, |network| network.bucket.read_if_changed(name, range, tag))?;
+        Ok(self.damaged_in_transit(asked))
     }
 
     fn head(&self, name: &str) -> Result<Head, ObjectError> {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::network::{Client, Network};
-use super::truth::{Verdict, Wish};
+use super::truth::{Batch, Verdict, Wish};
 use crate::devices::objects::{Objects, Page};
+use crate::devices::published::{Collected, Manifest, PublishedObject, Reader, Staged, WriteError, Writer};
 use crate::error::{Error, ErrorKind};
+use crate::format::geometry::Class;
 use crate::locks::lock;
-use crate::log::published::{Collected, Manifest, PublishedObject, Reader, WriteError, Writer};
 
 /// Number of concurrent clients; the first are writers.
 const ACTORS: usize = 5;
@@ -23,8 +24,15 @@ const TURNS: u64 = 40;
 enum Actor {
     /// No client; the next one is a writer, or else a reader.
     Nobody,
-    Writer(Writer, Arc<Client>),
+    Writer(Author, Arc<Client>),
     Reader(Reader, Arc<Client>),
+}
+
+/// A writer, and what it has staged and not published, with the contents.
+#[derive(Debug)]
+struct Author {
+    writer: Writer,
+    staged: Vec<(Staged, Vec<u8>)>,
 }
 
 /// A scenario in progress.
@@ -128,7 +136,11 @@ impl Play {
         let before = self.disturbances();
         let began = match is_new {
             true => Writer::create(client.clone(), client.clone()),
-            false => Writer::open(client.clone(), client.clone()),
+            false if self.below(2) == 0 => Writer::open(client.clone(), client.clone()),
+            false => match self.begin_if(&client) {
+                Some(began) => began,
+                None => return Actor::Nobody,
+            },
         };
         self.network().say(|| format!("  {:?}", began.as_ref().map(|writer| writer.manifest().version())));
         let is_undisturbed = self.disturbances() == before;
@@ -144,7 +156,7 @@ impl Play {
                 }
                 network.note("an epoch began");
                 drop(network);
-                Actor::Writer(writer, client)
+                Actor::Writer(Author { writer, staged: Vec::new() }, client)
             }
             Err(error) => {
                 let is_refusal = is_new && error.error().kind() == ErrorKind::Exists;
@@ -156,17 +168,56 @@ impl Play {
         }
     }
 
-    fn write(&self, mut writer: Writer, client: Arc<Client>) -> Actor {
+    /// Begins an epoch with a body of its own, on a manifest that was read before; `None` if it was overtaken.
+    fn begin_if(&self, client: &Arc<Client>) -> Option<Result<Writer, WriteError>> {
         let before = self.disturbances();
-        let was_fenced = !self.is_newest(writer.manifest());
-        if self.below(100) < self.twins() {
-            self.copy(&writer, &client);
+        let reader = match Reader::open(client.clone(), client.clone()) {
+            Ok(reader) => reader,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let body = self.content();
+        let asked = self.ask(client, Wish::Begin(body.clone()));
+        let began = Writer::open_if(&reader, body);
+        let told = match &began {
+            Ok(Some(writer)) => self.network().truth.tell_done(asked, writer.manifest().version()),
+            Ok(None) | Err(WriteError::Failed(_)) => self.network().truth.tell_refused(asked),
+            // It began, and another one has since; or it is unknown.
+            Err(WriteError::Fenced(_) | WriteError::Unsettled(_)) => Ok(()),
+        };
+        if !client.is_dead() {
+            self.network().judge(told);
         }
-        let told = match self.below(20) {
-            0..11 => self.publish(&mut writer, &client),
-            11..13 => self.pin(&mut writer, &client),
-            13..15 => self.unpin(&mut writer, &client),
-            15..19 => self.collect(&mut writer, &client),
+        let is_overtaken = matches!(began, Ok(None));
+        self.law(!is_overtaken || self.disturbances() != before, || "nobody overtook it".to_owned());
+        began.transpose()
+    }
+
+    /// Bytes that nobody else writes.
+    fn content(&self) -> Vec<u8> {
+        let mut stage = lock(&self.stage);
+        stage.contents += 1;
+        let mut content = stage.contents.to_le_bytes().to_vec();
+        drop(stage);
+        let length = self.below(24) as usize;
+        content.extend(self.network().random.bytes(length));
+        content
+    }
+
+    fn write(&self, mut author: Author, client: Arc<Client>) -> Actor {
+        let before = self.disturbances();
+        let was_fenced = !self.is_newest(author.writer.manifest());
+        if self.below(100) < self.twins() {
+            self.copy(&author, &client);
+        }
+        let writer = &mut author.writer;
+        let told = match self.below(24) {
+            0..8 => self.publish(writer, &client),
+            8..11 => self.publish_staged(&mut author, &client),
+            11..13 => self.pin(writer, &client),
+            13..15 => self.unpin(writer, &client),
+            15..19 => self.collect(writer, &client),
+            19..22 => self.stage(&mut author, &client),
+            22 => self.abandon(&mut author, &client),
             _ => {
                 self.network().say(|| format!("{client:?} ends"));
                 return Actor::Nobody;
@@ -176,7 +227,7 @@ impl Play {
             _ if client.is_dead() => return Actor::Nobody,
             Ok(()) => {}
             Err(WriteError::Fenced(_)) => {
-                let is_newest = self.is_newest(writer.manifest());
+                let is_newest = self.is_newest(author.writer.manifest());
                 self.law(!is_newest, || "a writer was fenced by nobody".to_owned());
                 // A client that continues tries again, and must not succeed.
                 if self.below(2) == 0 {
@@ -185,9 +236,10 @@ impl Play {
             }
             Err(WriteError::Unsettled(_)) => {
                 // It must not treat what it does not know of as garbage, nor continue from it.
-                let told = match self.below(2) {
-                    0 => self.collect(&mut writer, &client),
-                    _ => self.publish(&mut writer, &client),
+                let told = match self.below(3) {
+                    0 => self.collect(&mut author.writer, &client),
+                    1 => self.publish_staged(&mut author, &client),
+                    _ => self.publish(&mut author.writer, &client),
                 };
                 self.law(told.is_err(), || "a writer that has ended goes on".to_owned());
             }
@@ -198,7 +250,7 @@ impl Play {
                 self.law(!is_undisturbed || was_fenced || is_ended, words);
             }
         }
-        Actor::Writer(writer, client)
+        Actor::Writer(author, client)
     }
 
     fn twins(&self) -> u64 {
@@ -206,10 +258,11 @@ impl Play {
     }
 
     /// Copies the machine of a writer; both continue.
-    fn copy(&self, writer: &Writer, client: &Client) {
+    fn copy(&self, author: &Author, client: &Client) {
         let twin = self.client();
         self.network().say(|| format!("{client:?} has a twin, {twin:?}"));
-        let twin = Actor::Writer(writer.twin(twin.clone(), twin.clone()), twin);
+        let writer = author.writer.twin(twin.clone(), twin.clone());
+        let twin = Actor::Writer(Author { writer, staged: author.staged.clone() }, twin);
         let mut stage = lock(&self.stage);
         let free = stage.actors[..WRITERS].iter_mut().flatten().find(|actor| matches!(actor, Actor::Nobody));
         if let Some(free) = free {
@@ -241,24 +294,58 @@ impl Play {
     fn publish(&self, writer: &mut Writer, client: &Client) -> Result<(), WriteError> {
         let mut parts = Vec::new();
         for _ in 0..=self.below(3) {
-            let mut stage = lock(&self.stage);
-            stage.contents += 1;
-            let mut content = stage.contents.to_le_bytes().to_vec();
-            drop(stage);
-            let length = self.below(24) as usize;
-            content.extend(self.network().random.bytes(length));
-            parts.push(content);
+            parts.push(self.content());
         }
-        let objects: Vec<PublishedObject> = writer.manifest().objects().cloned().collect();
-        let removes = objects.len() > 8 || self.below(4) == 0;
-        let removed: Vec<&PublishedObject> = objects.iter().filter(|_| removes && self.below(3) == 0).collect();
-        let paths = removed.iter().map(|object| object.path()).collect();
-        let asked = self.ask(client, Wish::Batch(parts.clone(), paths));
+        let (removed, numbers) = self.superseded(writer);
+        let body = writer.manifest().body().to_vec();
+        let asked = self.ask(client, Wish::Batch(Batch { added: parts.clone(), removed, body }));
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-        let numbers: Vec<u64> = removed.iter().map(|object| object.number()).collect();
         let told = writer.publish(&parts, &numbers);
         self.told(asked, client, &told);
         told.map(drop)
+    }
+
+    /// Paths of some objects that a batch replaces, sorted, and their numbers.
+    fn superseded(&self, writer: &Writer) -> (Vec<String>, Vec<u64>) {
+        let objects: Vec<PublishedObject> = writer.manifest().objects().cloned().collect();
+        let removes = objects.len() > 8 || self.below(4) == 0;
+        let removed: Vec<PublishedObject> = objects.into_iter().filter(|_| removes && self.below(3) == 0).collect();
+        let mut paths: Vec<String> = removed.iter().map(PublishedObject::path).collect();
+        paths.sort();
+        (paths, removed.iter().map(PublishedObject::number).collect())
+    }
+
+    /// Puts an object that a later turn may publish, or nobody.
+    fn stage(&self, author: &mut Author, client: &Client) -> Result<(), WriteError> {
+        let content = self.content();
+        let class = if self.below(2) == 0 { Class::Fast } else { Class::Slow };
+        self.network().say(|| format!("{client:?} stages {content:?} as {class}"));
+        let staged = author.writer.stage(class, &content)?;
+        author.staged.push((staged, content));
+        Ok(())
+    }
+
+    /// Publishes some of what was staged, in another order than it was, with a new body.
+    fn publish_staged(&self, author: &mut Author, client: &Client) -> Result<(), WriteError> {
+        let mut chosen: Vec<(Staged, Vec<u8>)> = author.staged.iter().filter(|_| self.below(3) > 0).cloned().collect();
+        let (removed, numbers) = self.superseded(&author.writer);
+        chosen.sort_by_key(|(staged, _)| staged.number());
+        let (staged, added): (Vec<Staged>, Vec<Vec<u8>>) = chosen.into_iter().rev().unzip();
+        let (added, body) = (added.into_iter().rev().collect(), self.content());
+        let asked = self.ask(client, Wish::Batch(Batch { added, removed, body: body.clone() }));
+        let told = author.writer.publish_staged(&staged, &numbers, body);
+        self.told(asked, client, &told);
+        if told.is_ok() {
+            author.staged.retain(|(one, _)| !staged.contains(one));
+            self.network().note("published what was staged");
+        }
+        told.map(drop)
+    }
+
+    fn abandon(&self, author: &mut Author, client: &Client) -> Result<(), WriteError> {
+        self.network().say(|| format!("{client:?} abandons what it staged"));
+        author.staged.drain(..).for_each(|(staged, _)| author.writer.abandon(&staged));
+        Ok(())
     }
 
     fn ask(&self, client: &Client, wish: Wish) -> usize {
@@ -444,7 +531,10 @@ impl Play {
         // The other clients may try once more.
         let actors: Vec<Actor> = lock(&self.stage).actors.iter_mut().filter_map(Option::take).collect();
         for actor in actors {
-            if let Actor::Writer(mut writer, client) = actor {
+            if let Actor::Writer(mut author, client) = actor {
+                let told = self.publish_staged(&mut author, &client);
+                self.law(told.is_err(), || "a fenced writer has published what it staged".to_owned());
+                let mut writer = author.writer;
                 let told = self.publish(&mut writer, &client);
                 self.law(told.is_err(), || "a fenced writer has published".to_owned());
                 let told = self.collect(&mut writer, &client);

@@ -50,6 +50,7 @@ fn all_that_may_come_about_does() {
     }
     for what in [
         "acknowledged",
+        "published what was staged",
         "failed",
         "fenced",
         "unsettled",

@@ -4,8 +4,8 @@
 //! The laws, each checked whenever it could be violated:
 //!
 //! - Manifests that take effect are consecutive: versions rise by one, and epochs continue from the preceding one.
-//! - Each is exactly one thing: the begin of an epoch, a batch as intended (all of it, in order, without what it
-//!   removes), a pin, or the end of a pin.
+//! - Each is exactly one thing: the begin of an epoch, with the body that it asked for, a batch as intended (all of it,
+//!   in order, without what it removes, and its body), a pin, or the end of a pin.
 //! - What was refused to a writer is never among them; what was acknowledged is.
 //! - What a manifest refers to, for itself or a pin, is in the bucket with the bytes that were written, and a pin shows
 //!   the state at the time when it was set.
@@ -14,15 +14,26 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::devices::objects::{Memory, ObjectError, Objects};
-use crate::log::published::{MANIFEST, Manifest, PublishedObject};
+use crate::devices::published::{MANIFEST, Manifest, PublishedObject};
 
 /// A change that a writer requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// Contents of objects, and paths of the objects that they replace.
-    Batch(Vec<Vec<u8>>, Vec<String>),
+    /// The body with which an epoch begins.
+    Begin(Vec<u8>),
+    Batch(Batch),
     Pin(String),
     Unpin(String),
+}
+
+/// What a batch is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Batch {
+    /// Contents of objects, in the order of their numbers.
+    pub(super) added: Vec<Vec<u8>>,
+    /// Paths of the objects that they replace, sorted.
+    pub(super) removed: Vec<String>,
+    pub(super) body: Vec<u8>,
 }
 
 /// The answer to the writer.
@@ -168,21 +179,26 @@ impl Truth {
             law(landed.paths == before.paths && pins_now == pins_before, || {
                 format!("an epoch began with version {version} and changed something")
             })?;
+            if manifest.body() != before.manifest.body() {
+                self.find(client, Wish::Begin(manifest.body().to_vec()), version)?;
+            }
         } else {
             law(manifest.parent() == before.manifest.parent(), || "history was changed".to_owned())?;
             let wish = if pins_now == pins_before {
                 let added = landed.paths.iter().filter(|path| !before.paths.contains(path));
                 let added = added.map(|path| self.contents[path].clone()).collect();
-                let removed = before.paths.iter().filter(|path| !landed.paths.contains(path)).cloned().collect();
+                let gone = before.paths.iter().filter(|path| !landed.paths.contains(path));
+                let removed = gone.cloned().collect::<BTreeSet<String>>().into_iter().collect();
                 let kept = |paths: &Vec<String>, others: &Vec<String>| -> Vec<String> {
                     paths.iter().filter(|path| others.contains(path)).cloned().collect()
                 };
                 law(kept(&before.paths, &landed.paths) == kept(&landed.paths, &before.paths), || {
                     format!("version {version} has another order")
                 })?;
-                Wish::Batch(added, removed)
+                Wish::Batch(Batch { added, removed, body: manifest.body().to_vec() })
             } else {
-                law(landed.paths == before.paths, || "a pin changed what there is".to_owned())?;
+                let is_same = landed.paths == before.paths && manifest.body() == before.manifest.body();
+                law(is_same, || "a pin changed what there is".to_owned())?;
                 match pins_now.iter().find(|(name, _)| !pins_before.contains_key(*name)) {
                     Some((name, pinned)) => {
                         law(*pinned == version, || "a pin keeps another version".to_owned())?;
@@ -194,13 +210,7 @@ impl Truth {
                     }
                 }
             };
-            let is_it = |one: &&mut Asked| {
-                one.client == client && one.landed.is_none() && one.told == Told::Nothing && one.wish == wish
-            };
-            let Some(one) = self.asked.iter_mut().find(is_it) else {
-                return Err(format!("version {version} was not asked for, or was refused, or comes again: {wish:?}"));
-            };
-            one.landed = Some(version);
+            self.find(client, wish, version)?;
         }
         for (name, version) in &pins_now {
             let pinned = paths(manifest.at(*version));
@@ -210,6 +220,18 @@ impl Truth {
         }
         self.landed.push(landed);
         self.whole(bucket)
+    }
+
+    /// Finds the request that took effect.
+    fn find(&mut self, client: usize, wish: Wish, version: u64) -> Verdict {
+        let is_it = |one: &&mut Asked| {
+            one.client == client && one.landed.is_none() && one.told == Told::Nothing && one.wish == wish
+        };
+        let Some(one) = self.asked.iter_mut().find(is_it) else {
+            return Err(format!("version {version} was not asked for, or was refused, or comes again: {wish:?}"));
+        };
+        one.landed = Some(version);
+        Ok(())
     }
 
     /// Everything that is referred to exists with its bytes.

@@ -1,23 +1,19 @@
-//! The writer: it begins an epoch, publishes batches and pins, and stops once it is fenced.
+//! The writer: it begins an epoch, sets pins, and stops once it is fenced. What it publishes is in `stage`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::error::WriteError;
-use super::manifest::{MOST_EPOCHS, Manifest, OBJECT_BYTES, ObjectName, PublishedObject, WriterEpoch};
-use super::settle::{Bucket, CurrentManifest, LONGEST_BYTES, Settled};
+use super::manifest::{MOST_EPOCHS, Manifest, ObjectName, WriterEpoch};
+use super::reader::Reader;
+use super::settle::{Attempts, Bucket, CurrentManifest, Settled};
 use super::surroundings::Surroundings;
-use crate::devices::objects::{Expected, ObjectError, Objects, Tag};
+use crate::devices::objects::{Expected, Objects, Tag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::Epoch;
-use crate::format::record::checksum;
 
 const BEGIN: &str = "begin an epoch in";
-const PUBLISH: &str = "publish to";
-const PUT: &str = "put";
-
-/// No batch makes the manifest longer, so that there is room for another epoch, and for removals with their pins.
-const LONGEST_WITH_BATCH_BYTES: u64 = LONGEST_BYTES / 16 * 15;
+pub(super) const PUBLISH: &str = "publish to";
 
 /// Why a writer has ended.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +28,12 @@ pub struct Writer {
     pub(super) bucket: Bucket,
     pub(super) manifest: Manifest,
     pub(super) tag: Tag,
-    /// Names that this writer drew or dropped, and that no manifest has or will have.
-    pub(super) given_up: BTreeSet<ObjectName>,
+    /// Number of the next object that is put; not below that of the manifest.
+    pub(super) next_number: u64,
+    /// Objects that were put, and may yet be published.
+    pub(super) staged: BTreeSet<ObjectName>,
+    /// Names that a replacement by this writer dropped from the manifest, or that it could not delete: garbage.
+    pub(super) dropped: BTreeSet<ObjectName>,
     end: Option<WriterEnd>,
 }
 
@@ -45,6 +45,18 @@ impl Writer {
     pub fn create(
         objects: Arc<dyn Objects>,
         surroundings: Arc<dyn Surroundings>,
+    ) -> std::result::Result<Writer, WriteError> {
+        Writer::create_with(objects, surroundings, Vec::new())
+    }
+
+    /// As [`create`](Self::create), with a [body](Manifest::body) in the first manifest.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_with(
+        objects: Arc<dyn Objects>,
+        surroundings: Arc<dyn Surroundings>,
+        body: Vec<u8>,
     ) -> std::result::Result<Writer, WriteError> {
         let bucket = Bucket { objects, surroundings };
         let exists = || {
@@ -62,6 +74,7 @@ impl Writer {
             epochs: vec![bucket.epoch_after(0, 0)?],
             pins: Default::default(),
             objects: Vec::new(),
+            body: Arc::new(body),
         };
         match bucket.settle(&first, &Expected::Absent, &mut bucket.attempts())? {
             Settled::Newest(tag) => Ok(Writer::of(bucket, first, tag)),
@@ -83,16 +96,13 @@ impl Writer {
         let bucket = Bucket { objects, surroundings };
         let mut attempts = bucket.attempts();
         loop {
-            let CurrentManifest { manifest, tag } = bucket.manifest()?.ok_or_else(|| absent(&bucket))?;
-            let mut next = manifest.succeeded_by(bucket.surroundings.random()?);
-            next.epochs.drain(..next.epochs.len().saturating_sub(MOST_EPOCHS - 1));
-            next.epochs.push(bucket.epoch_after(manifest.version, manifest.nonce)?);
-            match bucket.settle(&next, &Expected::Tagged(tag), &mut attempts)? {
-                Settled::Newest(tag) => return Ok(Writer::of(bucket, next, tag)),
-                Settled::Followed => return Err(WriteError::Fenced(fenced(&bucket, BEGIN))),
+            let current = bucket.manifest()?.ok_or_else(|| bucket.absent())?;
+            let body = Arc::clone(&current.manifest.body);
+            match Writer::begin(&bucket, current, body, &mut attempts)? {
+                Some(writer) => return Ok(writer),
                 // Another writer came in between: retry on the current manifest.
-                Settled::Overtaken if attempts.again() => {}
-                Settled::Overtaken => {
+                None if attempts.again() => {}
+                None => {
                     let error = Error::new(ErrorKind::Busy, BEGIN, "others keep writing to it");
                     return Err(WriteError::Failed(error.at(&bucket.objects.place())));
                 }
@@ -100,53 +110,64 @@ impl Writer {
         }
     }
 
+    /// Begins an epoch on the manifest that a reader has, with another body; `None` if that is no longer the newest
+    /// one, and nothing has changed then. So whoever decides by what the manifest says decides by what is replaced.
+    ///
+    /// # Errors
+    /// [`WriteError`]; [`Fenced`](WriteError::Fenced) if the epoch began, and another one has since.
+    pub fn open_if(reader: &Reader, body: Vec<u8>) -> std::result::Result<Option<Writer>, WriteError> {
+        let Reader { bucket, manifest, tag } = reader;
+        let current = CurrentManifest { manifest: manifest.clone(), tag: tag.clone() };
+        Writer::begin(bucket, current, Arc::new(body), &mut bucket.attempts())
+    }
+
+    fn begin(
+        bucket: &Bucket,
+        current: CurrentManifest,
+        body: Arc<Vec<u8>>,
+        attempts: &mut Attempts<'_>,
+    ) -> std::result::Result<Option<Writer>, WriteError> {
+        let CurrentManifest { manifest, tag } = current;
+        let mut next = manifest.succeeded_by(bucket.surroundings.random()?);
+        next.epochs.drain(..next.epochs.len().saturating_sub(MOST_EPOCHS - 1));
+        next.epochs.push(bucket.epoch_after(manifest.version, manifest.nonce)?);
+        next.body = body;
+        match bucket.settle(&next, &Expected::Tagged(tag), attempts)? {
+            Settled::Newest(tag) => Ok(Some(Writer::of(bucket.clone(), next, tag))),
+            Settled::Followed => Err(WriteError::Fenced(fenced(bucket, BEGIN))),
+            Settled::Overtaken => Ok(None),
+        }
+    }
+
     fn of(bucket: Bucket, manifest: Manifest, tag: Tag) -> Writer {
-        Writer { bucket, manifest, tag, given_up: BTreeSet::new(), end: None }
+        let next_number = manifest.next_number;
+        Writer { bucket, manifest, tag, next_number, staged: BTreeSet::new(), dropped: BTreeSet::new(), end: None }
     }
 
     /// A duplicate of this writer, as if the machine had been copied while it ran.
     #[cfg(test)]
     pub(crate) fn twin(&self, objects: Arc<dyn Objects>, surroundings: Arc<dyn Surroundings>) -> Writer {
-        let Writer { manifest, tag, given_up, end, .. } = self;
-        let bucket = Bucket { objects, surroundings };
-        Writer { bucket, manifest: manifest.clone(), tag: tag.clone(), given_up: given_up.clone(), end: *end }
+        let Writer { bucket: _, manifest, tag, next_number, staged, dropped, end } = self;
+        Writer {
+            bucket: Bucket { objects, surroundings },
+            manifest: manifest.clone(),
+            tag: tag.clone(),
+            next_number: *next_number,
+            staged: staged.clone(),
+            dropped: dropped.clone(),
+            end: *end,
+        }
+    }
+
+    /// The writer ends, and reads on from its manifest.
+    pub fn into_reader(self) -> Reader {
+        let Writer { bucket, manifest, tag, .. } = self;
+        Reader { bucket, manifest, tag }
     }
 
     /// The manifest as this writer left it.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
-    }
-
-    /// Publishes a batch: the objects `added` replace those in `removed` (by number), atomically. Returns the version
-    /// with the batch, which is then acknowledged.
-    ///
-    /// # Errors
-    /// [`WriteError`]; [`Usage`](crate::error::ErrorKind::Usage) if an object in `removed` does not exist,
-    /// [`NoSpace`](crate::error::ErrorKind::NoSpace) if the manifest would be too long with these objects.
-    pub fn publish(&mut self, added: &[&[u8]], removed: &[u64]) -> std::result::Result<u64, WriteError> {
-        self.may_write()?;
-        let mut next = self.succeeding()?;
-        for number in removed {
-            let found = next.objects.binary_search_by_key(number, PublishedObject::number);
-            let found = found.ok().and_then(|at| next.objects.get_mut(at)).filter(|object| object.removed == 0);
-            let Some(object) = found else {
-                let error = Error::new(ErrorKind::Usage, PUBLISH, format!("there is no object {number} to remove"));
-                return Err(WriteError::Failed(error.at(&self.bucket.objects.place())));
-            };
-            object.removed = next.version;
-        }
-        if !added.is_empty() {
-            next.forget();
-            let length_bytes = next.length_bytes() + (OBJECT_BYTES * added.len()) as u64;
-            self.bucket.refuse_longer(length_bytes, LONGEST_WITH_BATCH_BYTES)?;
-        }
-        for bytes in added {
-            let name = self.put(next.next_number, bytes)?;
-            let (length_bytes, checksum) = (bytes.len() as u64, checksum(bytes));
-            next.objects.push(PublishedObject { name, length_bytes, checksum, added: next.version, removed: 0 });
-            next.next_number += 1;
-        }
-        self.replace(next)
     }
 
     /// Preserves the current state of the log until [`unpin`](Self::unpin), whatever is removed meanwhile and whoever
@@ -179,8 +200,9 @@ impl Writer {
         Ok(true)
     }
 
-    fn succeeding(&self) -> Result<Manifest> {
-        Ok(self.manifest.succeeded_by(self.bucket.surroundings.random()?))
+    pub(super) fn succeeding(&self) -> Result<Manifest> {
+        let next = self.manifest.succeeded_by(self.bucket.surroundings.random()?);
+        Ok(Manifest { next_number: self.next_number, ..next })
     }
 
     /// Fails once the writer has ended.
@@ -202,46 +224,17 @@ impl Writer {
         WriteError::Fenced(fenced(&self.bucket, PUBLISH))
     }
 
-    /// Puts an object under a unique name; returns the name.
-    fn put(&mut self, number: u64, bytes: &[u8]) -> std::result::Result<ObjectName, WriteError> {
-        let mut attempts = self.bucket.attempts();
-        let like = ObjectName { number, epoch: self.manifest.epoch(), nonce: 0 };
-        let mut name = self.bucket.name(like)?;
-        loop {
-            // Abandoned unless a manifest names it.
-            self.given_up.insert(name);
-            let path = name.path();
-            let cause = match self.bucket.objects.put(&path, bytes) {
-                Ok(_) => return Ok(name),
-                // Either it is ours, sent twice on the way, or it is not, and keeps its name.
-                Err(ObjectError::Refused) => match self.bucket.has(&path, bytes) {
-                    Ok(true) => return Ok(name),
-                    Ok(false) => {
-                        self.given_up.remove(&name);
-                        name = self.bucket.name(like)?;
-                        ObjectError::Refused
-                    }
-                    Err(error) => error,
-                },
-                Err(error) => error,
-            };
-            if !attempts.again() {
-                return Err(WriteError::Failed(self.bucket.failed(PUT, &path, cause)));
-            }
-        }
-    }
-
     /// Replaces the manifest with `next`; returns its version.
-    fn replace(&mut self, mut next: Manifest) -> std::result::Result<u64, WriteError> {
+    pub(super) fn replace(&mut self, mut next: Manifest) -> std::result::Result<u64, WriteError> {
         next.forget();
         let settled = self.bucket.settle(&next, &Expected::Tagged(self.tag.clone()), &mut self.bucket.attempts());
         match settled {
             Ok(Settled::Newest(tag)) => {
                 let before = std::mem::replace(&mut self.manifest, next);
                 self.tag = tag;
-                let Writer { manifest, given_up, .. } = self;
-                given_up.retain(|name| !manifest.names(*name));
-                given_up.extend(before.objects.iter().map(|object| object.name).filter(|name| !manifest.names(*name)));
+                let Writer { manifest, staged, dropped, .. } = self;
+                staged.retain(|name| !manifest.names(*name));
+                dropped.extend(before.objects.iter().map(|object| object.name).filter(|name| !manifest.names(*name)));
                 Ok(self.manifest.version)
             }
             // Acknowledged: whoever continued has it.
@@ -259,11 +252,6 @@ impl Writer {
             }
         }
     }
-}
-
-/// The error for a bucket without a manifest.
-pub(super) fn absent(bucket: &Bucket) -> Error {
-    Error::new(ErrorKind::NotFound, "open a store in", "there is no manifest").at(&bucket.objects.place())
 }
 
 fn fenced(bucket: &Bucket, operation: &'static str) -> Error {

@@ -8,7 +8,6 @@ use super::MANIFEST;
 use super::manifest::{Manifest, PublishedObject};
 use super::settle::{Bucket, CurrentManifest};
 use super::surroundings::Surroundings;
-use super::writer::absent;
 use crate::devices::objects::{ObjectError, Objects, Tag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::record::checksum;
@@ -23,9 +22,9 @@ const REFRESH: &str = "refresh";
 /// [refreshes](Self::refresh).
 #[derive(Debug)]
 pub struct Reader {
-    bucket: Bucket,
-    manifest: Manifest,
-    tag: Tag,
+    pub(super) bucket: Bucket,
+    pub(super) manifest: Manifest,
+    pub(super) tag: Tag,
 }
 
 impl Reader {
@@ -36,7 +35,7 @@ impl Reader {
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if its manifest is damaged.
     pub fn open(objects: Arc<dyn Objects>, surroundings: Arc<dyn Surroundings>) -> Result<Reader> {
         let bucket = Bucket { objects, surroundings };
-        let CurrentManifest { manifest, tag } = bucket.manifest()?.ok_or_else(|| absent(&bucket))?;
+        let CurrentManifest { manifest, tag } = bucket.manifest()?.ok_or_else(|| bucket.absent())?;
         Ok(Reader { bucket, manifest, tag })
     }
 
@@ -51,11 +50,8 @@ impl Reader {
     /// As [`open`](Self::open); [`Lost`](crate::error::ErrorKind::Lost) if the new manifest is older than the previous
     /// one, or that of another store.
     pub fn refresh(&mut self) -> Result<bool> {
-        let head = self.bucket.until_answered(|objects| objects.head(MANIFEST));
-        if head.is_ok_and(|head| head.tag == self.tag) {
-            return Ok(false);
-        }
-        let CurrentManifest { manifest, tag } = self.bucket.manifest()?.ok_or_else(|| absent(&self.bucket))?;
+        let changed = self.bucket.changed_manifest(&self.tag)?;
+        let Some(CurrentManifest { manifest, tag }) = changed else { return Ok(false) };
         let lost = |cause: &str| Error::new(ErrorKind::Lost, REFRESH, cause).at(&self.bucket.place_of(MANIFEST));
         if manifest.store != self.manifest.store {
             return Err(lost("it belongs to another store"));
@@ -83,7 +79,7 @@ impl Reader {
         loop {
             let from = bytes.len() as u64;
             let to = object.length_bytes.min(from + PIECE_BYTES);
-            let piece = match self.bucket.until_answered(|objects| objects.read(&path, from..to)) {
+            let piece = match self.bucket.read(&path, from..to) {
                 Ok(piece) => piece,
                 Err(ObjectError::NotFound) => return Err(self.missing(object)?),
                 Err(error) => return Err(self.bucket.failed(READ, &path, error)),

@@ -4,8 +4,10 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::format::decode::Decoder;
+use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
 use crate::format::record::checksum;
 
@@ -19,33 +21,45 @@ const HEAD_BYTES: usize = LENGTH_AT + 8 + 16 + 8 + 8 + 8 + 4 + 4 + 8;
 const EPOCH_BYTES: usize = 8 + 8 + 8 + 8;
 /// Length of a pin without its name, in bytes.
 const PIN_BYTES: usize = 8 + 2;
-pub(super) const OBJECT_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 8 + 8;
+pub(super) const OBJECT_BYTES: usize = 8 + 8 + 4 + 1 + 8 + 8 + 8 + 8;
+/// Length of the length of the body, in bytes.
+const BODY_LENGTH_BYTES: usize = 8;
 
 /// Upper bound of versions and numbers, so that none overflows.
 const LARGEST: u64 = u64::MAX >> 1;
 /// Maximum number of epochs; older ones are dropped.
 pub(super) const MOST_EPOCHS: usize = 256;
-/// Prefix of the names of published objects.
-pub(super) const PREFIX: &str = "segments/";
+/// The classes of published objects.
+pub(super) const CLASSES: [Class; 2] = [Class::Fast, Class::Slow];
 
-/// The name of an object: its number, the epoch of the writer that put it, and a number drawn for this put.
+/// Prefix of the names of published objects of a class.
+pub(super) fn prefix(class: Class) -> &'static str {
+    match class {
+        Class::Fast => "fast/",
+        Class::Slow => "slow/",
+    }
+}
+
+/// The name of an object: its number, the epoch of the writer that put it, a number drawn for this put, and its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectName {
     pub(super) number: u64,
     pub(super) epoch: Epoch,
     pub(super) nonce: u32,
+    pub(super) class: Class,
 }
 
 impl ObjectName {
     pub(crate) fn path(self) -> String {
-        format!("{PREFIX}{:016x}-{:016x}-{:08x}", self.number, self.epoch.0, self.nonce)
+        format!("{}{:016x}-{:016x}-{:08x}", prefix(self.class), self.number, self.epoch.0, self.nonce)
     }
 
     /// Parses a path; `None` if it is not such a name.
     pub(crate) fn of(path: &str) -> Option<ObjectName> {
-        let mut parts = path.strip_prefix(PREFIX)?.split('-');
+        let (class, rest) = CLASSES.iter().find_map(|class| Some((*class, path.strip_prefix(prefix(*class))?)))?;
+        let mut parts = rest.split('-');
         let mut part = || u64::from_str_radix(parts.next()?, 16).ok();
-        let name = ObjectName { number: part()?, epoch: Epoch(part()?), nonce: u32::try_from(part()?).ok()? };
+        let name = ObjectName { number: part()?, epoch: Epoch(part()?), nonce: u32::try_from(part()?).ok()?, class };
         // Canonical form only: no capitals, no signs, no suffix.
         (name.path() == path).then_some(name)
     }
@@ -65,9 +79,14 @@ pub struct PublishedObject {
 }
 
 impl PublishedObject {
-    /// Its number; numbers ascend in the order in which objects were published.
+    /// Its number; numbers ascend in the order in which objects were put.
     pub fn number(&self) -> u64 {
         self.name.number
+    }
+
+    /// The storage class that it was put into.
+    pub fn class(&self) -> Class {
+        self.name.class
     }
 
     /// Its path in the bucket.
@@ -116,6 +135,8 @@ pub struct Manifest {
     pub(super) pins: BTreeMap<String, u64>,
     /// By number.
     pub(super) objects: Vec<PublishedObject>,
+    /// What the objects mean, in bytes that only the user of the log understands.
+    pub(super) body: Arc<Vec<u8>>,
 }
 
 /// Whether a document took effect, according to a manifest read after it was sent.
@@ -174,6 +195,11 @@ impl Manifest {
         self.pins.iter().map(|(name, version)| (name.as_str(), *version))
     }
 
+    /// What the user of the log published with the newest batch.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
     /// Whether it names an object, as current or for a pin.
     pub(crate) fn names(&self, name: ObjectName) -> bool {
         let found = self.objects.binary_search_by_key(&name.number, |object| object.name.number);
@@ -219,7 +245,7 @@ impl Manifest {
     pub(super) fn length_bytes(&self) -> u64 {
         let pins: usize = self.pins.keys().map(|name| PIN_BYTES + name.len()).sum();
         let rows = EPOCH_BYTES * self.epochs.len() + OBJECT_BYTES * self.objects.len();
-        (HEAD_BYTES + pins + rows) as u64
+        (HEAD_BYTES + pins + rows + BODY_LENGTH_BYTES + self.body.len()) as u64
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -251,10 +277,13 @@ impl Manifest {
             bytes.extend_from_slice(&object.name.number.to_le_bytes());
             bytes.extend_from_slice(&object.name.epoch.0.to_le_bytes());
             bytes.extend_from_slice(&object.name.nonce.to_le_bytes());
+            bytes.push(object.name.class as u8);
             for word in [object.length_bytes, object.checksum, object.added, object.removed] {
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
         }
+        bytes.extend_from_slice(&(self.body.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&self.body);
         seal(&mut bytes);
         bytes
     }
@@ -287,9 +316,7 @@ impl Manifest {
     /// Whether all parts are consistent, so that later code need not check again.
     fn is_sound(&self) -> bool {
         let rise = |one: &WriterEpoch, next: &WriterEpoch| one.follows_version < next.follows_version;
-        let follow = |one: &PublishedObject, next: &PublishedObject| {
-            one.name.number < next.name.number && one.added <= next.added
-        };
+        let follow = |one: &PublishedObject, next: &PublishedObject| one.name.number < next.name.number;
         let is_needed = |object: &PublishedObject| {
             object.removed == 0 || self.pins.values().any(|&version| object.counts_at(version))
         };
@@ -335,11 +362,18 @@ fn fields(mut at: Decoder<'_>) -> Option<Manifest> {
     let mut rows = Decoder::new(at.take(object_count.checked_mul(OBJECT_BYTES)?)?);
     let mut objects = Vec::with_capacity(object_count);
     for _ in 0..object_count {
-        let name = ObjectName { number: rows.u64()?, epoch: Epoch(rows.u64()?), nonce: rows.u32()? };
+        let (number, epoch, nonce) = (rows.u64()?, Epoch(rows.u64()?), rows.u32()?);
+        let name = ObjectName { number, epoch, nonce, class: class_of(rows.u8()?)? };
         let (length_bytes, checksum, added, removed) = (rows.u64()?, rows.u64()?, rows.u64()?, rows.u64()?);
         objects.push(PublishedObject { name, length_bytes, checksum, added, removed });
     }
-    at.rest().is_empty().then_some(Manifest { store, version, nonce, next_number, epochs, pins, objects })
+    let body_length = usize::try_from(at.u64()?).ok()?;
+    let body = Arc::new(at.take(body_length)?.to_vec());
+    at.rest().is_empty().then_some(Manifest { store, version, nonce, next_number, epochs, pins, objects, body })
+}
+
+fn class_of(byte: u8) -> Option<Class> {
+    CLASSES.into_iter().find(|class| *class as u8 == byte)
 }
 
 /// Writes length and checksum into a document that is otherwise complete.

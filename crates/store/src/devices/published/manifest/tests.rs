@@ -13,7 +13,7 @@ pub(crate) fn a_manifest() -> Manifest {
         follows_nonce,
     };
     let object = |number, added, removed| PublishedObject {
-        name: ObjectName { number, epoch: Epoch(0x11), nonce: 0xABCD },
+        name: ObjectName { number, epoch: Epoch(0x11), nonce: 0xABCD, class: CLASSES[number as usize % 2] },
         length_bytes: 64,
         checksum: 7,
         added,
@@ -27,17 +27,19 @@ pub(crate) fn a_manifest() -> Manifest {
         epochs: vec![entry(0x11, 0, 0), entry(0x22, 5, 55)],
         pins: BTreeMap::from([("one".to_owned(), 3), ("two".to_owned(), 8)]),
         objects: vec![object(1, 2, 6), object(2, 2, 0), object(4, 7, 0)],
+        body: Arc::new(b"meaning".to_vec()),
     }
 }
 
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let bytes = a_manifest().encode();
-    assert_eq!(bytes.len(), HEAD_BYTES + 2 * EPOCH_BYTES + 2 * (PIN_BYTES + 3) + 3 * OBJECT_BYTES);
-    assert_eq!((HEAD_BYTES, EPOCH_BYTES, PIN_BYTES, OBJECT_BYTES), (88, 32, 10, 52));
+    assert_eq!(bytes.len(), HEAD_BYTES + 2 * EPOCH_BYTES + 2 * (PIN_BYTES + 3) + 3 * OBJECT_BYTES + 8 + 7);
+    assert_eq!((HEAD_BYTES, EPOCH_BYTES, PIN_BYTES, OBJECT_BYTES), (88, 32, 10, 53));
     assert_eq!(bytes[8..16], *b"granpub\0");
     assert_eq!(bytes[24..32], (bytes.len() as u64).to_le_bytes());
     assert_eq!((bytes[32], bytes[48], bytes[56], bytes[64], bytes[72], bytes[76], bytes[80]), (9, 8, 77, 5, 2, 2, 3));
+    assert!(bytes.ends_with(b"\x07\0\0\0\0\0\0\0meaning"));
     assert_eq!(Manifest::decode(&bytes), Ok(a_manifest()));
 }
 
@@ -59,7 +61,7 @@ fn what_contradicts_itself_is_refused() {
         |manifest| manifest.objects.swap(0, 1),
         |manifest| manifest.objects[1].name.number = 1,
         |manifest| manifest.objects[1].added = 0,
-        |manifest| manifest.objects[1].added = 8,
+        |manifest| manifest.objects[1].added = 9,
         |manifest| manifest.objects[0].removed = 2,
         |manifest| manifest.objects[0].removed = 9,
     ];
@@ -93,17 +95,21 @@ fn every_changed_byte_is_noticed() {
 
 #[test]
 fn a_name_is_read_as_it_is_written_only() {
-    let name = ObjectName { number: 1, epoch: Epoch(0xEE), nonce: 2 };
-    assert_eq!(name.path(), "segments/0000000000000001-00000000000000ee-00000002");
-    assert_eq!(ObjectName::of(&name.path()), Some(name));
+    let name = ObjectName { number: 1, epoch: Epoch(0xEE), nonce: 2, class: Class::Fast };
+    assert_eq!(name.path(), "fast/0000000000000001-00000000000000ee-00000002");
+    let slow = ObjectName { class: Class::Slow, ..name };
+    assert_eq!(slow.path(), name.path().replace("fast", "slow"));
+    for name in [name, slow] {
+        assert_eq!(ObjectName::of(&name.path()), Some(name));
+    }
     for other in [
-        "segments/0000000000000001-00000000000000EE-00000002",
-        "segments/0000000000000001-00000000000000ee",
-        "segments/0000000000000001-00000000000000ee-00000002-",
-        "segments/+000000000000001-00000000000000ee-00000002",
-        "segments/0000000000000001-00000000000000ee-000000002",
+        "fast/0000000000000001-00000000000000EE-00000002",
+        "fast/0000000000000001-00000000000000ee",
+        "fast/0000000000000001-00000000000000ee-00000002-",
+        "fast/+000000000000001-00000000000000ee-00000002",
+        "fast/0000000000000001-00000000000000ee-000000002",
         "0000000000000001-00000000000000ee-00000002",
-        "segments/",
+        "fast/",
     ] {
         assert_eq!(ObjectName::of(other), None, "{other}");
     }
@@ -150,24 +156,27 @@ proptest! {
         (store, nonce) in any::<([u8; 16], u64)>(),
         epochs in proptest::collection::vec((any::<u64>(), any::<i64>(), 1..1000u64, any::<u64>()), 1..20),
         pins in proptest::collection::btree_map("\\PC{1,20}", 0..1000u64, 0..4),
-        objects in proptest::collection::vec((any::<u64>(), any::<u32>(), any::<u64>(), 1..4u64, 0..3u64, 0..100u64), 0..50),
-        more in 0..1000u64,
+        objects in proptest::collection::vec((any::<u64>(), any::<u32>(), any::<u64>(), 1..4u64, 0..9u64, 0..100u64), 0..50),
+        (more, body) in (0..1000u64, proptest::collection::vec(any::<u8>(), 0..40)),
     ) {
         let mut follows_version = 0;
         let epochs: Vec<WriterEpoch> = epochs.into_iter().map(|(epoch, began_nanoseconds, step, follows_nonce)| {
             follows_version += step;
             WriterEpoch { epoch: Epoch(epoch), began_nanoseconds, follows_version, follows_nonce }
         }).collect();
-        let (mut number, mut added) = (0, 1);
-        let objects: Vec<PublishedObject> = objects.into_iter().map(|(epoch, nonce, checksum, step, later, lives)| {
-            (number, added) = (number + step, added + later);
-            let name = ObjectName { number, epoch: Epoch(epoch), nonce };
+        let mut number = 0;
+        let objects: Vec<PublishedObject> = objects.into_iter().map(|(epoch, nonce, checksum, step, added, lives)| {
+            // In any order: what was staged first may be published last.
+            let added = added + 1;
+            number += step;
+            let name = ObjectName { number, epoch: Epoch(epoch), nonce, class: CLASSES[(nonce % 2) as usize] };
             let removed = if lives < 50 { 0 } else { added + lives };
             PublishedObject { name, length_bytes: checksum >> 3, checksum, added, removed }
         }).collect();
-        let version = (follows_version + 1).max(added + 100) + more;
+        let version = (follows_version + 1).max(110) + more;
         let pins = pins.into_iter().map(|(name, at)| (name, at % version + 1)).collect();
-        let mut manifest = Manifest { store, version, nonce, next_number: number + 1, epochs, pins, objects };
+        let (next_number, body) = (number + 1, Arc::new(body));
+        let mut manifest = Manifest { store, version, nonce, next_number, epochs, pins, objects, body };
         manifest.forget();
         prop_assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::devices::objects::{Expected, Memory, ObjectError, Objects};
 use crate::error::ErrorKind;
+use crate::format::geometry::Class;
 
 fn machine() -> Arc<Machine> {
     Arc::new(Machine { attempts: 3, first_wait: std::time::Duration::ZERO, ..Machine::default() })
@@ -26,12 +27,12 @@ fn contents(bucket: &Arc<Memory>) -> Vec<Vec<u8>> {
 fn names(bucket: &Memory) -> Vec<String> {
     let (mut names, mut after): (Vec<String>, Option<String>) = (Vec::new(), None);
     loop {
-        let page = bucket.list("segments/", after.as_deref()).unwrap();
-        names.extend(page.objects.into_iter().map(|listed| listed.name));
+        let page = bucket.list("", after.as_deref()).unwrap();
+        after = page.objects.last().map(|listed| listed.name.clone());
+        names.extend(page.objects.into_iter().map(|listed| listed.name).filter(|name| name != MANIFEST));
         if page.is_last {
             return names;
         }
-        after = names.last().cloned();
     }
 }
 
@@ -76,7 +77,7 @@ fn a_fenced_writer_writes_nothing_and_its_garbage_goes() {
     }
     assert_eq!(contents(&bucket), [b"kept"]);
     assert_eq!(names(&bucket).len(), 2);
-    bucket.put("segments/of somebody else", b"").unwrap();
+    bucket.put("slow/of somebody else", b"").unwrap();
     let collected = Collected { deleted_objects: 1, left_objects: 0, foreign_objects: 1 };
     assert_eq!(second.collect().unwrap(), collected);
     assert_eq!(names(&bucket).len(), 2);
@@ -107,6 +108,50 @@ fn what_is_pinned_stays_until_the_last_pin_goes() {
     for name in ["", &"x".repeat(65_536)] {
         assert_eq!(writer.pin(name).unwrap_err().error().kind(), ErrorKind::Usage);
     }
+}
+
+#[test]
+fn what_is_staged_waits_for_its_batch_in_any_order() {
+    let (bucket, mut writer) = create();
+    let first = writer.stage(Class::Slow, b"first").unwrap();
+    let second = writer.stage(Class::Fast, b"second").unwrap();
+    let third = writer.stage(Class::Fast, b"third").unwrap();
+    assert!(first.number() < second.number() && contents(&bucket).is_empty());
+    // Its own garbage collection leaves them.
+    assert_eq!(writer.collect().unwrap(), Collected::default());
+    writer.publish_staged(std::slice::from_ref(&second), &[], b"a body".to_vec()).unwrap();
+    writer.publish_staged(std::slice::from_ref(&first), &[second.number()], b"another".to_vec()).unwrap();
+    for misused in [vec![first.clone()], vec![third.clone(), third.clone()]] {
+        let refused = writer.publish_staged(&misused, &[], Vec::new()).unwrap_err();
+        assert_eq!(refused.error().kind(), ErrorKind::Usage);
+    }
+    writer.pin("keeps the body").unwrap();
+    let reader = Reader::open(bucket.clone(), machine()).unwrap();
+    assert_eq!(reader.manifest().body(), b"another");
+    let objects: Vec<_> = reader.manifest().objects().map(|object| (object.class(), object.version())).collect();
+    assert_eq!((objects, contents(&bucket)), (vec![(Class::Slow, 3)], vec![b"first".to_vec()]));
+    writer.abandon(&first);
+    writer.abandon(&third);
+    assert_eq!(writer.collect().unwrap().deleted_objects, 1, "the second: a copy of the writer may publish the third");
+    assert_eq!(contents(&bucket), [b"first"]);
+    // What it leaves behind when it dies is garbage of its epoch.
+    writer.stage(Class::Slow, b"left").unwrap();
+    let mut next = Writer::open(bucket.clone(), machine()).unwrap();
+    assert_eq!((next.collect().unwrap().deleted_objects, next.manifest().body()), (2, &b"another"[..]));
+    assert_eq!(names(&bucket).len(), 1);
+}
+
+#[test]
+fn whoever_decides_by_a_manifest_replaces_that_one() {
+    let bucket = Arc::new(Memory::default());
+    let writer = Writer::create_with(bucket.clone(), machine(), b"free".to_vec()).unwrap();
+    let early = Reader::open(bucket.clone(), machine()).unwrap();
+    let taken = Writer::open_if(&early, b"taken".to_vec()).unwrap().unwrap();
+    assert_eq!(taken.manifest().body(), b"taken");
+    assert!(Writer::open_if(&early, b"taken by another".to_vec()).unwrap().is_none());
+    assert_eq!(Reader::open(bucket.clone(), machine()).unwrap().manifest(), taken.manifest());
+    let mut back = taken.into_reader();
+    assert!(!back.refresh().unwrap() && back.manifest().parent() == Some(writer.manifest().epoch()));
 }
 
 #[test]
@@ -196,19 +241,19 @@ fn of_writers_that_race_each_batch_that_was_acknowledged_is_there_in_order() {
     let mut last = Writer::open(bucket.clone(), machine()).unwrap();
     last.collect().unwrap();
     assert_eq!(names(&bucket).len(), expected.len());
-    assert!(matches!(bucket.head("segments/none"), Err(ObjectError::NotFound)));
+    assert!(matches!(bucket.head("fast/none"), Err(ObjectError::NotFound)));
 }
 
 #[test]
 fn a_manifest_that_could_not_be_read_is_not_written() {
     let (bucket, mut writer) = create();
     writer.publish(&[b"one"], &[]).unwrap();
-    // Each needs 52 bytes in the manifest; some are left for another epoch, and for pins.
-    let many = vec![&b""[..]; (960 << 10) / 52 + 1];
+    // Each needs 53 bytes in the manifest; some are left for another epoch, and for pins.
+    let many = vec![&b""[..]; (960 << 10) / 53 + 1];
     let WriteError::Failed(error) = writer.publish(&many, &[]).unwrap_err() else { panic!("nothing was sent") };
     assert!(error.kind() == ErrorKind::NoSpace && error.to_string().contains("longer than 960 KiB"), "{error}");
     assert_eq!((contents(&bucket), names(&bucket).len()), (vec![b"one".to_vec()], 1));
-    writer.publish(&many[..(950 << 10) / 52], &[]).unwrap();
+    writer.publish(&many[..(950 << 10) / 53], &[]).unwrap();
     let mut writer = Writer::open(bucket.clone(), machine()).unwrap();
     writer.publish(&[], &(2..writer.manifest().objects().count() as u64 + 1).collect::<Vec<_>>()).unwrap();
     writer.publish(&[b"two"], &[]).unwrap();

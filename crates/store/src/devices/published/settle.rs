@@ -4,6 +4,7 @@
 //! never returns. So at most one of the requests takes effect, however late some arrive; and none does once another
 //! manifest exists.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,9 +24,9 @@ const REPLACE: &str = "replace the manifest";
 
 /// The bucket and its surroundings.
 #[derive(Debug, Clone)]
-pub(super) struct Bucket {
-    pub(super) objects: Arc<dyn Objects>,
-    pub(super) surroundings: Arc<dyn Surroundings>,
+pub(crate) struct Bucket {
+    pub(crate) objects: Arc<dyn Objects>,
+    pub(crate) surroundings: Arc<dyn Surroundings>,
 }
 
 /// A manifest as read.
@@ -66,7 +67,7 @@ impl Bucket {
         Attempts { surroundings: self.surroundings.as_ref(), made: 0 }
     }
 
-    pub(super) fn place_of(&self, name: &str) -> PathBuf {
+    pub(crate) fn place_of(&self, name: &str) -> PathBuf {
         self.objects.place().join(name)
     }
 
@@ -91,6 +92,23 @@ impl Bucket {
     /// The current manifest, if one exists.
     pub(super) fn manifest(&self) -> Result<Option<CurrentManifest>> {
         self.decoded(self.until_answered(|objects| objects.read(MANIFEST, 0..LONGEST_BYTES)))
+    }
+
+    /// The current manifest, unless it is still the one with a tag.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is none.
+    pub(super) fn changed_manifest(&self, tag: &Tag) -> Result<Option<CurrentManifest>> {
+        let read = self.until_answered(|objects| objects.read_if_changed(MANIFEST, 0..LONGEST_BYTES, tag));
+        match read.transpose().map(|read| self.decoded(read)) {
+            None => Ok(None),
+            Some(decoded) => decoded?.ok_or_else(|| self.absent()).map(Some),
+        }
+    }
+
+    /// The error for a bucket without a manifest.
+    pub(super) fn absent(&self) -> Error {
+        Error::new(ErrorKind::NotFound, "open a store in", "there is no manifest").at(&self.objects.place())
     }
 
     fn decoded(&self, read: std::result::Result<Piece, ObjectError>) -> Result<Option<CurrentManifest>> {
@@ -162,6 +180,14 @@ impl Bucket {
     pub(super) fn has(&self, name: &str, bytes: &[u8]) -> std::result::Result<bool, ObjectError> {
         let read = self.objects.read(name, 0..bytes.len() as u64 + 1);
         read.map(|piece| piece.bytes == bytes)
+    }
+
+    /// Reads as many bytes of a range of an object as exist.
+    ///
+    /// # Errors
+    /// [`NotFound`](ObjectError::NotFound) if it is gone.
+    pub(crate) fn read(&self, name: &str, range: Range<u64>) -> std::result::Result<Piece, ObjectError> {
+        self.until_answered(|objects| objects.read(name, range.clone()))
     }
 
     /// Draws the random number of an object's name.

@@ -1,22 +1,23 @@
 //! A log of batches on a device of immutable objects: published, not appended (docs/FORMAT.md, section 12).
 //!
-//! A bucket has no append, no sync and no rename. A **batch** is one or more [`objects`](crate::objects), each put
-//! whole under a unique name. It is acknowledged once the **manifest** that names them, with length and checksum, has
-//! been replaced. The manifest is the only object that ever changes, and only by conditional replace: the request names
-//! the version to be replaced.
+//! A bucket has no append, no sync and no rename. A **batch** is any number of [`objects`](crate::objects), each put
+//! whole under a unique name, and a **body**, which says what they mean. It is acknowledged once the **manifest**, which
+//! names them with length and checksum and has the body, has been replaced. The manifest is the only object that ever
+//! changes, and only by conditional replace: the request names the version to be replaced.
 //!
 //! - A writer begins an **epoch** with a manifest that names it. From then on the previous writer is **fenced**: it
 //!   expects a manifest that no longer exists.
 //! - A **lost answer** is settled by reading the manifest again: each has a random number known to its author, and each
 //!   epoch records which manifest it continued.
 //! - An object is **garbage** if the manifest does not name it and its writer is fenced, or this writer itself
-//!   abandoned it. No manifest will ever name it again.
+//!   replaced it. No manifest will ever name it again.
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | `manifest` | the document, its bytes, and what it says about another |
 //! | `settle` | reading and replacing it, and the outcome of a replacement |
-//! | `writer` | epochs, batches and pins |
+//! | `writer` | epochs and pins |
+//! | `stage` | batches: objects that are put, then published |
 //! | `collect` | garbage |
 //! | `reader` | verified content; refreshing |
 //! | `surroundings` | random numbers, the time, and patience |
@@ -58,6 +59,7 @@ mod error;
 pub(crate) mod manifest;
 mod reader;
 mod settle;
+mod stage;
 mod surroundings;
 #[cfg(test)]
 mod tests;
@@ -67,6 +69,7 @@ pub use collect::Collected;
 pub use error::WriteError;
 pub use manifest::{Manifest, PublishedObject};
 pub use reader::Reader;
+pub use stage::Staged;
 pub use surroundings::{Machine, Surroundings};
 pub use writer::Writer;
 
