@@ -21,6 +21,27 @@ pub(crate) trait Lock: Send + Sync + Debug {
     fn sign(&self, _has_recovered: bool) {}
 }
 
+/// Holds publications back until it is published, or dropped.
+///
+/// On some platforms a sync is a publication of everything written before. Who syncs several files before it
+/// acknowledges something holds them back, and publishes once.
+pub(crate) trait Hold {
+    /// Makes everything that was synced by any thread since durable, at one moment.
+    ///
+    /// # Errors
+    /// It may not be durable; the platform has failed.
+    fn publish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Where each sync makes durable what it says, nothing is held back.
+struct NoHold;
+
+impl Hold for NoHold {
+    fn publish(self: Box<Self>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A device private to this process, and the guard that removes it.
 pub(crate) struct PrivateDevice {
     pub(crate) device: Arc<dyn Device>,
@@ -97,6 +118,10 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn private_device(&self) -> Result<PrivateDevice>;
     /// Nanoseconds since 1970.
     fn now_nanoseconds(&self) -> i64;
+    /// Holds publications back, if a sync is one.
+    fn hold(&self) -> Box<dyn Hold> {
+        Box::new(NoHold)
+    }
     /// How long a writer must be idle before the log is marked; `None`: never.
     fn idle_interval(&self) -> Option<Duration> {
         Some(Duration::from_secs(1))

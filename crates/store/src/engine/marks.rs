@@ -98,6 +98,13 @@ impl Engine {
     }
 
     fn append_and_settle_mark(&self, writer: &mut Writer, is_close: bool) -> Result<()> {
+        let hold = self.platform.hold();
+        let marked = self.append_held_mark(writer, is_close);
+        let published = self.publish(hold);
+        marked.and(published)
+    }
+
+    fn append_held_mark(&self, writer: &mut Writer, is_close: bool) -> Result<()> {
         let mut batch = self.batch_of(&mut []);
         batch.is_close = is_close;
         let change = self.append_without_entries(writer, batch)?;

@@ -232,6 +232,8 @@ fn open_found(
     (survey, mut locks): (Survey, Vec<Box<dyn Lock>>),
 ) -> Result<Opened> {
     let is_writer = access.is_writer();
+    // What recovery writes is acknowledged by nobody: it goes out with the first batch, or when the lock is released.
+    let _hold = is_writer.then(|| platform.hold());
     let is_of_side = survey.sides.is_empty();
     let is_known = is_of_side || survey.doubt(options.lost).is_none() && survey.sides.len() < 2;
     let away = survey.away_beside(options.lost);

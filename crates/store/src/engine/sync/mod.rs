@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use crate::devices::device::Device;
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
 use crate::devices::names;
+use crate::devices::platform::Hold;
 use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -153,15 +154,28 @@ impl Engine {
     /// # Errors
     /// Any error of syncing, and of the catalog except lack of space; the store is then read-only.
     fn make_durable(&self, dirty: &Dirty, change: Change) -> Result<Option<(Change, Error)>> {
+        // Where a sync is a publication, the log and the index of a batch are one.
+        let hold = self.platform.hold();
         self.sync_files(dirty).inspect_err(|error| self.latch(error))?;
-        match self.catalog.commit(&change) {
-            Ok(()) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(Some((change, error))),
+        let waiting = match self.catalog.commit(&change) {
+            Ok(()) => None,
+            Err(error) if error.kind() == ErrorKind::NoSpace => Some((change, error)),
             Err(error) => {
                 self.latch(&error);
-                Err(error)
+                return Err(error);
             }
-        }
+        };
+        self.publish(hold)?;
+        Ok(waiting)
+    }
+
+    /// Publishes what was held back.
+    ///
+    /// # Errors
+    /// It may not be durable; the store is then read-only.
+    pub(crate) fn publish(&self, hold: Box<dyn Hold>) -> Result<()> {
+        let published = hold.publish().map_err(|error| Error::io("publish a batch to", &self.home, error));
+        published.inspect_err(|error| self.latch(error))
     }
 
     /// As [`sync_all`](Self::sync_all), if more has changed than memory should hold.
@@ -446,6 +460,8 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(()),
             other => other,
         }?;
+        // The rest is acknowledged by nobody, and published with the lock.
+        let _hold = self.platform.hold();
         let reclaimed = self.reclaim();
         // Everything is durable as it is: without a table the next open takes longer, that is all.
         let _ = self.flush_closing();
