@@ -18,10 +18,11 @@ use crate::engine::locking::Access;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Geometry;
 use crate::format::ids::DeviceNumber;
+use crate::format::names::TEMPORARY;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, Position, TableRow};
 use crate::index::copies::IndexDevice;
-use crate::index::table::{INDEX_DIRECTORY, TEMPORARY, table_number, table_path};
+use crate::index::table::{INDEX_DIRECTORY, table_number, table_path};
 
 /// How often to retry opening the tables of an index that another process is changing.
 const OPEN_ATTEMPTS: u32 = 8;

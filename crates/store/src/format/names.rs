@@ -6,6 +6,8 @@ use super::ids::{SegmentId, SegmentNumber};
 pub(crate) const SEGMENTS: &str = "segments";
 /// Directory of the extent files on a device.
 pub(crate) const EXTENTS: &str = "extents";
+/// Suffix of a file that is not complete: nobody reads it before it has another name.
+pub(crate) const TEMPORARY: &str = ".tmp";
 
 /// Path of a segment on its devices.
 pub(crate) fn segment_path(segment: SegmentId) -> String {

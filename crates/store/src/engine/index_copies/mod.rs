@@ -15,11 +15,12 @@ use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::DeviceNumber;
+use crate::format::names::TEMPORARY;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, TableRow, journal, manifest};
 use crate::index::copies::{Copies, IndexDevice};
+use crate::index::table::INDEX_DIRECTORY;
 use crate::index::table::{BlockCache, Table, table_number, table_path};
-use crate::index::table::{INDEX_DIRECTORY, TEMPORARY};
 use crate::locks::lock;
 
 /// Devices that should have the index: as many as records have copies, of the class of the records. Those that already

@@ -17,8 +17,9 @@ use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind};
 use crate::format::geometry::random_identity;
 use crate::format::ids::Epoch;
+use crate::format::names::TEMPORARY;
 use crate::format::record::{checksum, put_checksum};
-use crate::index::table::{INDEX_DIRECTORY, REBUILD_ADVICE, TEMPORARY};
+use crate::index::table::{INDEX_DIRECTORY, REBUILD_ADVICE};
 
 const CHECKSUM_AT: usize = 0;
 const MAGIC_AT: usize = CHECKSUM_AT + 8;

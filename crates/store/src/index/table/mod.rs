@@ -47,9 +47,6 @@ use crate::error::{Error, ErrorKind};
 /// Directory of the index on its device.
 pub(crate) const INDEX_DIRECTORY: &str = "index";
 
-/// Suffix of the names of incomplete files in it.
-pub(crate) const TEMPORARY: &str = ".tmp";
-
 /// The advice of all errors about a damaged index.
 pub(crate) const REBUILD_ADVICE: &str = "rebuild the index with granulo store check --rebuild-index";
 

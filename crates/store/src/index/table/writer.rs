@@ -19,11 +19,12 @@ use super::filter::{DIRECTORY_LEVEL, FilterBuilder};
 use super::footer::{CLASSES_PER_BLOCK, Footer, KeyBounds, encode_classes};
 use super::heads::Heads;
 use super::leaf::{self, AttributeClass, Previous};
-use super::{INDEX_DIRECTORY, TEMPORARY, create_temporary, table_path};
+use super::{INDEX_DIRECTORY, create_temporary, table_path};
 use crate::devices::device::{Device, DeviceFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Entry;
 use crate::format::index_key::{LONGEST_INDEX_KEY_BYTES, is_superseded};
+use crate::format::names::TEMPORARY;
 use crate::index::catalog::TableRow;
 use crate::io::varint;
 
