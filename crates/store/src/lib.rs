@@ -57,7 +57,7 @@
 //! | wing | subject |
 //! | --- | --- |
 //! | `format` | bytes and their meaning: [`key`], [`attributes`], [`entry`], [`geometry`] |
-//! | `devices` | devices, host, placement; parity and extents; buckets: [`objects`], [`published`] |
+//! | `devices` | devices, host, placement; parity and extents; buckets: [`objects`], [`published`], [`bucket`] |
 //! | `log` | records appended to segments and read through |
 //! | `index` | the [`catalog`], sorted tables, look-up and order over both |
 //! | `engine` | an open store: batches, what they do to index and accounts, durability; creating, opening, recovery |
@@ -102,6 +102,12 @@ pub use granulo_core::progress::{self, Progress};
 pub use devices::objects;
 pub use devices::published;
 pub use format::{attributes, entry, geometry, ids, key};
+
+/// Stores in buckets: how their addresses lead to one, and how they are used.
+pub mod bucket {
+    pub use crate::devices::bucket::BucketOptions;
+    pub use crate::devices::platforms::{Connector, register};
+}
 pub use index::catalog;
 
 pub use access::content::Content;
@@ -144,8 +150,8 @@ pub use maintain::status::{AgedSegments, Census, DeviceStatus, StoreStatus};
 
 use crate::error::{Error, Result};
 use crate::format::ids::DeviceNumber;
-use devices::host::Host;
 use devices::platform::Platform;
+use devices::platforms;
 use devices::watch::DirectoryWatch;
 use engine::Engine;
 use engine::locking::Access;
@@ -198,8 +204,21 @@ impl Store {
     /// [`Exists`](crate::error::ErrorKind::Exists) if something exists there, [`Usage`](crate::error::ErrorKind::Usage)
     /// for an impossible geometry.
     pub fn create(home: &Path, plan: &Plan) -> Result<Store> {
-        open::create(&Host, home, plan)?;
-        Store::open(home)
+        Store::create_with(home, plan, &OpenOptions::default())
+    }
+
+    /// As [`create`](Self::create), with options: how its bucket is used.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_with(home: &Path, plan: &Plan, options: &OpenOptions) -> Result<Store> {
+        let platform = platforms::of(home, &options.bucket)?;
+        let hold = platform.hold();
+        open::create(&*platform, home, plan)?;
+        let store = Store::open_on(platform, home, Access::Write, options)?;
+        // Whoever reads it finds it with its index.
+        hold.publish().map_err(|error| Error::io("create the store", home, error))?;
+        Ok(store)
     }
 
     /// Keeps the current state of the store from being freed until [`unpin`](Self::unpin) with the same name, even if
@@ -256,7 +275,7 @@ impl Store {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(home: &Path, options: &OpenOptions) -> Result<Store> {
-        Store::open_on(Arc::new(Host), home, Access::Write, options)
+        Store::open_on(platforms::of(home, &options.bucket)?, home, Access::Write, options)
     }
 
     /// Opens for reading, with or without a concurrent writer. Sees what a writer makes durable within a millisecond.
@@ -272,7 +291,7 @@ impl Store {
     /// # Errors
     /// As [`open_read_only`](Self::open_read_only).
     pub fn open_read_only_with(home: &Path, options: &OpenOptions) -> Result<Store> {
-        Store::open_on(Arc::new(Host), home, Access::Read, options)
+        Store::open_on(platforms::of(home, &options.bucket)?, home, Access::Read, options)
     }
 
     /// Opens a store as it was when a snapshot was taken, for reading: whatever reads it, reads that state. What is

@@ -3,6 +3,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod anchored;
+pub(crate) mod bucket;
 pub(crate) mod device;
 mod direct;
 pub(crate) mod directory;
@@ -18,6 +19,7 @@ pub mod objects;
 mod pins;
 pub(crate) mod placement;
 pub(crate) mod platform;
+pub(crate) mod platforms;
 mod private;
 pub mod published;
 pub(crate) mod set;

@@ -1,5 +1,5 @@
 //! What a store needs of the machine it is on: directories, locks, time and random numbers. The real one is
-//! [`Host`](super::host::Host); the simulation has another.
+//! [`Host`](super::host::Host); a [bucket](super::bucket) is another, and the simulation has one.
 
 use std::fmt::Debug;
 use std::io;

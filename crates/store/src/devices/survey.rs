@@ -7,6 +7,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::bucket::BucketOptions;
 use super::device::Device;
 use super::epochs::{Side, Standing, preferred, sides, standing};
 use super::names;
@@ -32,6 +33,8 @@ pub struct OpenOptions {
     pub lost: Option<DeviceNumber>,
     /// Devices that are treated as missing.
     pub without: Vec<DeviceNumber>,
+    /// How the bucket of a store in one is used.
+    pub bucket: BucketOptions,
 }
 
 /// How often a geometry that was found may lead to a newer one.

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::devices::bucket::BucketOptions;
 use crate::devices::device::NotAFile;
 #[cfg(test)]
 use crate::devices::host::Host;
 use crate::devices::platform::{LOST_AND_FOUND, Lock, Platform};
+use crate::devices::platforms;
 use crate::devices::set::{Devices, EpochStart};
 use crate::devices::slot::Trouble;
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
@@ -23,7 +25,7 @@ use crate::engine::recovered::Recovered;
 use crate::engine::recovery::Recovery;
 use crate::engine::{Engine, Parts, RESERVED_IDS, displaced, unknown_epochs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::{Geometry, Plan};
+use crate::format::geometry::{Geometry, Plan, address_scheme};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::Epoch;
 use crate::format::names::{EXTENTS, SEGMENTS};
@@ -312,9 +314,13 @@ pub(crate) fn open_here(directory: &Path, access: Access, options: &OpenOptions)
     open(Arc::new(Host), directory, access, options)
 }
 
-/// Whether a directory contains a store or one of its devices.
+/// Whether a directory contains a store or one of its devices; or whether an address in a bucket is that of a store.
 pub fn is_store(directory: &Path) -> bool {
-    directory.join(SUPERBLOCK).is_file()
+    if address_scheme(directory).is_none() {
+        return directory.join(SUPERBLOCK).is_file();
+    }
+    let platform = platforms::of(directory, &BucketOptions::default());
+    platform.is_ok_and(|platform| matches!(Superblock::read(&*platform.device(directory)), Ok(Some(_))))
 }
 
 impl Engine {

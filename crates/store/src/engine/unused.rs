@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::devices::host::Host;
 use crate::devices::platform::Platform;
+use crate::devices::platforms;
 use crate::devices::survey::{OpenOptions, Survey, survey};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::DeviceState;
@@ -27,8 +27,9 @@ pub struct UnusedDirectory {
 /// # Errors
 /// As [`Store::open_read_only_with`](crate::Store::open_read_only_with), before anything but superblocks is read.
 pub fn unused_directories(store: &Path, options: &OpenOptions) -> Result<Vec<UnusedDirectory>> {
-    let survey = survey(&Host, store, options)?;
-    Ok(options.devices.iter().filter_map(|path| unused(&Host, &survey, path)).collect())
+    let platform = platforms::of(store, &options.bucket)?;
+    let survey = survey(&*platform, store, options)?;
+    Ok(options.devices.iter().filter_map(|path| unused(&*platform, &survey, path)).collect())
 }
 
 fn unused(platform: &dyn Platform, survey: &Survey, path: &Path) -> Option<UnusedDirectory> {

@@ -9,12 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::tree::archive::Archive;
+use crate::devices::bucket::body;
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
-use crate::devices::published::Manifest;
+use crate::devices::objects::Memory;
 use crate::devices::published::manifest::{self as published_manifest, ObjectName};
+use crate::devices::published::{Machine, Manifest, PublishedObject, Writer};
 use crate::format::VERSION;
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
@@ -462,6 +464,27 @@ pub fn published(bytes: &[u8]) {
     if let Ok(path) = std::str::from_utf8(bytes) {
         assert!(ObjectName::of(path).is_none_or(|name| name.path() == path));
     }
+}
+
+/// The body of a manifest: what decodes can be encoded, and is then the same.
+///
+/// # Panics
+/// On a violation of a law.
+pub fn volume(bytes: &[u8]) {
+    static OBJECTS: LazyLock<Vec<Arc<PublishedObject>>> = LazyLock::new(three_objects);
+    let indexes = OBJECTS.iter().zip(0..).map(|(object, index)| (object.number(), index)).collect();
+    if let Ok(table) = body::decode(bytes, &OBJECTS) {
+        let encoded = body::encode(&table, &indexes);
+        let again = body::decode(&encoded, &OBJECTS).expect("what was encoded is a body");
+        assert_eq!(body::encode(&again, &indexes), encoded);
+    }
+}
+
+/// Objects of 100, 200 and 300 bytes, as a log has them.
+fn three_objects() -> Vec<Arc<PublishedObject>> {
+    let mut writer = Writer::create(Arc::new(Memory::default()), Arc::new(Machine::default())).expect("it is empty");
+    let stage = |length| Arc::new(writer.stage(Class::Fast, &vec![1; length]).expect("it is in memory").published(1));
+    [100, 200, 300].map(stage).to_vec()
 }
 
 /// Tar archives: members and their data, or an error that says where. Headers with `ustar` in them are also tried with

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
-use crate::devices::objects::{Memory, Objects};
+use crate::devices::bucket::body::tests::a_table;
+use crate::devices::objects::Objects;
+use crate::devices::published::MANIFEST;
 use crate::devices::published::manifest::tests::a_manifest;
-use crate::devices::published::{MANIFEST, Machine, Writer};
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::tests::a_change;
 use crate::index::table::TableWriter;
@@ -21,7 +22,7 @@ const MUTATIONS: u64 = 200;
 type Target = fn(&[u8]);
 
 /// The targets, by name.
-const TARGETS: [(&str, Target); 8] = [
+const TARGETS: [(&str, Target); 9] = [
     ("record", record),
     ("segment", segment),
     ("descriptor", descriptor),
@@ -29,6 +30,7 @@ const TARGETS: [(&str, Target); 8] = [
     ("table", table),
     ("catalog", catalog),
     ("published", published),
+    ("volume", volume),
     ("archive", archive),
 ];
 
@@ -111,6 +113,7 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     ));
     bytes.push(("published", "manifest", a_manifest().encode()));
     bytes.push(("published", "objects", published_by_a_writer()));
+    bytes.push(("volume", "table", a_body()));
     bytes.push(("archive", "real", tar_of_several_kinds()));
     bytes
 }
@@ -124,6 +127,11 @@ fn published_by_a_writer() -> Vec<u8> {
     let mut writer = Writer::open(bucket.clone(), machine).unwrap();
     writer.publish(&[b"three"], &[1]).unwrap();
     bucket.read(MANIFEST, 0..u64::MAX).unwrap().bytes
+}
+
+fn a_body() -> Vec<u8> {
+    let objects = three_objects();
+    body::encode(&a_table(&objects), &objects.iter().zip(0..).map(|(object, at)| (object.number(), at)).collect())
 }
 
 fn tar_of_several_kinds() -> Vec<u8> {

@@ -16,9 +16,9 @@ use super::quarantine::Accepted;
 use super::salvage::{Emptied, KnownDamage};
 use super::scrub::{ScrubReport, Scrubber};
 use crate::devices::extents::Touched;
-use crate::devices::host::Host;
 use crate::devices::names;
 use crate::devices::platform::Platform;
+use crate::devices::platforms;
 use crate::engine::Engine;
 use crate::engine::copies::Damaged;
 use crate::engine::displaced;
@@ -244,7 +244,7 @@ pub fn plan_repair(
     found: &mut dyn FnMut(&Problem),
     progress: &Progress,
 ) -> Result<RepairPlan> {
-    plan_repair_on(Arc::new(Host), home, how, bytes_per_second, found, progress)
+    plan_repair_on(platforms::of(home, &how.bucket)?, home, how, bytes_per_second, found, progress)
 }
 
 /// As [`plan_repair`], on any platform.
@@ -291,7 +291,7 @@ pub fn repair(
     found: &mut dyn FnMut(&Problem, bool),
     progress: &Progress,
 ) -> Result<RepairReport> {
-    repair_on(Arc::new(Host), home, how, plan, options, found, progress)
+    repair_on(platforms::of(home, &how.bucket)?, home, how, plan, options, found, progress)
 }
 
 /// As [`repair`], on any platform.
@@ -379,7 +379,7 @@ pub(crate) fn repair_on(
 /// # Errors
 /// As [`Store::open`].
 pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
-    Store::open_on(Arc::new(Host), home, Access::RebuildIndex, how)
+    Store::open_on(platforms::of(home, &how.bucket)?, home, Access::RebuildIndex, how)
 }
 
 /// Continues with the side of diverged devices that `device` is on. The devices of the other sides become stale, or are
@@ -389,7 +389,7 @@ pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
 /// [`ErrorKind::Usage`] if nothing has diverged; [`ErrorKind::Busy`] if another process writes; errors of writing
 /// superblocks.
 pub fn take_side(home: &Path, how: &OpenOptions, device: DeviceNumber) -> Result<Rejected> {
-    take_side_on(Arc::new(Host), home, how, device)
+    take_side_on(platforms::of(home, &how.bucket)?, home, how, device)
 }
 
 /// As [`take_side`].

@@ -1,10 +1,9 @@
 //! Sides of a store that was written to separately: finding them, opening one for reading, and what only it has.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::Store;
-use crate::devices::host::Host;
+use crate::devices::platforms;
 use crate::devices::survey::OpenOptions;
 use crate::engine::sides::{Side, sides};
 use crate::error::Result;
@@ -18,7 +17,7 @@ impl Store {
     /// # Errors
     /// Errors of finding the store.
     pub fn sides(home: &Path, how: &OpenOptions) -> Result<Vec<Side>> {
-        sides(&Host, home, how)
+        sides(&*platforms::of(home, &how.bucket)?, home, how)
     }
 
     /// Opens a store for reading as a side shows it. Nothing is written, and nothing is seen of what a writer adds from
@@ -27,7 +26,7 @@ impl Store {
     /// # Errors
     /// Errors of opening for reading.
     pub fn open_side(home: &Path, how: &OpenOptions, side: &Side) -> Result<Store> {
-        side.open(Arc::new(Host), home, how).and_then(Store::of)
+        side.open(platforms::of(home, &how.bucket)?, home, how).and_then(Store::of)
     }
 
     /// Number of objects, without directories, and of those that none of the others has under the same key with the

@@ -15,6 +15,7 @@ use crate::random::Random;
 
 mod acknowledged;
 mod attributes;
+mod buckets;
 mod copying;
 mod devices;
 mod divergence;

@@ -69,6 +69,7 @@ pub use collect::Collected;
 pub use error::WriteError;
 pub use manifest::{Manifest, PublishedObject};
 pub use reader::Reader;
+pub(crate) use settle::Bucket;
 pub use stage::Staged;
 pub use surroundings::{Machine, Surroundings};
 pub use writer::Writer;

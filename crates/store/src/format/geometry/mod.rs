@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::ids::DeviceNumber;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
-pub(crate) use places::absolute;
+pub(crate) use places::{absolute, address_scheme};
 
 pub use crate::layout::granulo::Alignment;
 use crate::layout::granulo::{DEFAULT_PACKED_BYTES, Striping, check_packed, largest_record_bytes};

@@ -38,6 +38,7 @@ struct NamedDirectory {
 /// A path is not a directory, equals another, or is inside one that must not contain it.
 pub(super) fn resolve(home: &Path, plan: &Plan) -> Result<StoreDirectories> {
     let home = place(None, home)?;
+    refuse_addresses(&home, plan)?;
     let fast = plan.fast.iter().map(|path| place(Some(Class::Fast), path));
     let slow = plan.slow.iter().map(|path| place(Some(Class::Slow), path));
     let devices = fast.chain(slow).collect::<Result<Vec<NamedDirectory>>>()?;
@@ -52,6 +53,24 @@ pub(super) fn resolve(home: &Path, plan: &Plan) -> Result<StoreDirectories> {
         (device.class.unwrap_or(Class::Fast), inside.unwrap_or(device.path))
     };
     Ok(StoreDirectories { devices: devices.into_iter().map(relative).collect(), home: home.path.clone() })
+}
+
+/// The scheme of an address, `SCHEME://…`, of a store in a bucket; `None` for a path.
+pub(crate) fn address_scheme(path: &Path) -> Option<&str> {
+    let (scheme, _) = path.to_str()?.split_once("://")?;
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())
+        && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    is_scheme.then_some(scheme)
+}
+
+/// Refuses devices of a store in a bucket, and devices in buckets: the bucket is the only one.
+fn refuse_addresses(home: &NamedDirectory, plan: &Plan) -> Result<()> {
+    let is_in_bucket = address_scheme(&home.path).is_some();
+    let apart = plan.fast.iter().chain(&plan.slow).find(|device| is_in_bucket || address_scheme(device).is_some());
+    apart.map_or(Ok(()), |device| {
+        let error = refuse("a store in a bucket has no other devices, and no other store has one there").at(device);
+        Err(error.advise("name no device: the home is then the only one"))
+    })
 }
 
 fn check_beside_home(device: &NamedDirectory, home: &NamedDirectory) -> Result<()> {
@@ -94,6 +113,9 @@ impl NamedDirectory {
 
 fn place(class: Option<Class>, path: &Path) -> Result<NamedDirectory> {
     let path = absolute(path)?;
+    if address_scheme(&path).is_some() {
+        return Ok(NamedDirectory { class, path, identity: None });
+    }
     match fs::metadata(&path) {
         Ok(found) if found.is_dir() => Ok(NamedDirectory { class, path, identity: Some((found.dev(), found.ino())) }),
         Ok(_) => Err(refuse("it is not a directory").at(&path)),
@@ -102,8 +124,11 @@ fn place(class: Option<Class>, path: &Path) -> Result<NamedDirectory> {
     }
 }
 
-/// The absolute path, resolved as far as it exists.
+/// The absolute path, resolved as far as it exists; an address in a bucket is one.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
+    if address_scheme(path).is_some() {
+        return Ok(path.to_owned());
+    }
     let fail = |error| Error::io("create the store in", path, error);
     let mut exists = std::path::absolute(path).map_err(fail)?;
     let mut missing = Vec::new();

@@ -1,0 +1,240 @@
+//! The body of a manifest: the files of a volume, in bytes (docs/FORMAT.md, section 12.1, defines them).
+//!
+//! Decoding trusts nothing: a count is compared with the bytes that are left before anything is allocated for it, a
+//! range lies in its object, and what is decoded satisfies the invariants of the table.
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::devices::bucket::pieces::{LARGEST_BYTES, Pieces, Source};
+use crate::devices::bucket::table::{FileNumber, FileTable};
+use crate::devices::published::PublishedObject;
+use crate::format::decode::Decoder;
+use crate::io::varint;
+
+const MAGIC: &[u8; 8] = b"granvol\0";
+pub(crate) const FORMAT_VERSION: u16 = 1;
+/// Bytes of the tag and the length of a section.
+const SECTION_BYTES: usize = 1 + 4;
+
+const DIRECTORIES: u8 = 4;
+const FILES: u8 = 5;
+const INLINE: u8 = 6;
+const NEXT: u8 = 7;
+/// In this order, each once.
+const SECTIONS: [u8; 4] = [DIRECTORIES, FILES, INLINE, NEXT];
+
+const HOLE: u8 = 0;
+const IN_OBJECT: u8 = 1;
+const IN_BODY: u8 = 2;
+/// Least bytes of a file, and of a piece.
+const LEAST_FILE_BYTES: usize = 5;
+const LEAST_PIECE_BYTES: usize = 2;
+
+/// Why bytes are not a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    Damaged,
+    /// Of a later version.
+    Newer(u16),
+}
+
+/// Encodes the files that have names. Bytes in memory go into the body.
+///
+/// `objects` has the index of each object that is referred to, by number.
+pub(crate) fn encode(table: &FileTable, objects: &BTreeMap<u64, u64>) -> Vec<u8> {
+    let (mut directories, mut files, mut inline, mut next) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    varint::put(&mut directories, table.directories().len() as u64);
+    let mut before = "";
+    for path in table.directories() {
+        put_path(&mut directories, before, path);
+        before = path;
+    }
+    varint::put(&mut files, table.named().count() as u64);
+    before = "";
+    for (path, number, pieces) in table.named() {
+        put_path(&mut files, before, path);
+        varint::put(&mut files, number.0);
+        put_pieces(&mut files, &mut inline, pieces, objects);
+        before = path;
+    }
+    varint::put(&mut next, table.next().0);
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    for (tag, section) in SECTIONS.into_iter().zip([directories, files, inline, next]) {
+        bytes.push(tag);
+        bytes.extend_from_slice(&(section.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&section);
+    }
+    bytes
+}
+
+/// A path, without what it shares with the one before.
+fn put_path(onto: &mut Vec<u8>, before: &str, path: &str) {
+    let same = before.bytes().zip(path.bytes()).take_while(|(one, other)| one == other).count();
+    let rest = path.as_bytes().get(same..).unwrap_or_default();
+    varint::put(onto, same as u64);
+    varint::put(onto, rest.len() as u64);
+    onto.extend_from_slice(rest);
+}
+
+fn put_pieces(onto: &mut Vec<u8>, inline: &mut Vec<u8>, pieces: &Pieces, objects: &BTreeMap<u64, u64>) {
+    let (mut count, mut encoded, mut in_body) = (0, Vec::new(), 0);
+    // Neighbours in memory are one piece in the body.
+    let end_in_body = |in_body: &mut u64, encoded: &mut Vec<u8>| {
+        let length = std::mem::take(in_body);
+        if length > 0 {
+            encoded.push(IN_BODY);
+            varint::put(encoded, length);
+        }
+        u64::from(length > 0)
+    };
+    for piece in pieces.iter() {
+        if let Some(bytes) = piece.bytes() {
+            inline.extend_from_slice(bytes);
+            in_body += piece.length;
+            continue;
+        }
+        count += end_in_body(&mut in_body, &mut encoded) + 1;
+        let Source::Object { object, offset } = &piece.source else {
+            encoded.push(HOLE);
+            varint::put(&mut encoded, piece.length);
+            continue;
+        };
+        encoded.push(IN_OBJECT);
+        varint::put(&mut encoded, piece.length);
+        let index = objects.get(&object.number()).copied();
+        varint::put(&mut encoded, index.expect("every object that is referred to has an index"));
+        varint::put(&mut encoded, *offset);
+    }
+    count += end_in_body(&mut in_body, &mut encoded);
+    varint::put(onto, count);
+    onto.extend_from_slice(&encoded);
+}
+
+/// Decodes a body; `objects` are those of its manifest, in order.
+///
+/// # Errors
+/// It is of a later version, or contradicts itself or the objects.
+pub(crate) fn decode(bytes: &[u8], objects: &[Arc<PublishedObject>]) -> Result<FileTable, BodyError> {
+    let mut decoder = Decoder::new(bytes);
+    if decoder.take(MAGIC.len()) != Some(MAGIC) {
+        return Err(BodyError::Damaged);
+    }
+    match decoder.u16() {
+        Some(FORMAT_VERSION) => {}
+        Some(version) if version > FORMAT_VERSION => return Err(BodyError::Newer(version)),
+        _ => return Err(BodyError::Damaged),
+    }
+    table_of(decoder, objects).ok_or(BodyError::Damaged)
+}
+
+fn table_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option<FileTable> {
+    let mut section = |tag: u8| {
+        let mut head = Decoder::new(decoder.take(SECTION_BYTES)?);
+        let is_due = head.u8()? == tag;
+        decoder.take(head.u32()? as usize).filter(|_| is_due).map(Cursor::new)
+    };
+    let (mut directories, mut files) = (section(DIRECTORIES)?, section(FILES)?);
+    let (inline, mut next) = (section(INLINE)?.rest(), section(NEXT)?);
+    let mut table = FileTable::default();
+    let mut path = Vec::new();
+    for _ in 0..directories.number()? {
+        let before = path.clone();
+        directories.path(&mut path)?;
+        // One that is above the next is there before it.
+        table.create_directory(std::str::from_utf8(&path).ok().filter(|_| before < path)?).ok()?;
+    }
+    let mut inline = Inline { bytes: Arc::new(inline.to_vec()), used: 0 };
+    let (count, end) = (files.count(LEAST_FILE_BYTES)?, FileNumber(next.number()?));
+    path.clear();
+    for _ in 0..count {
+        let before = path.clone();
+        files.path(&mut path)?;
+        let number = FileNumber(files.number()?);
+        let pieces = files.pieces(objects, &mut inline)?;
+        let is_next = before < path && number < end;
+        table.insert(std::str::from_utf8(&path).ok().filter(|_| is_next)?, number, pieces).ok()?;
+    }
+    table.set_next(end);
+    let is_read = [directories, files, next].iter().all(|section| section.rest().is_empty());
+    (is_read && decoder.rest().is_empty() && inline.used == inline.bytes.len()).then_some(table)
+}
+
+/// The bytes in the body, used in the order of the files.
+struct Inline {
+    bytes: Arc<Vec<u8>>,
+    used: usize,
+}
+
+impl Inline {
+    fn take(&mut self, length: u64) -> Option<Source> {
+        let offset = self.used;
+        self.used = offset.checked_add(usize::try_from(length).ok()?)?;
+        (self.used <= self.bytes.len()).then(|| Source::Bytes { bytes: Arc::clone(&self.bytes), offset })
+    }
+}
+
+/// A position in a section.
+struct Cursor<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Cursor<'b> {
+    fn new(bytes: &'b [u8]) -> Cursor<'b> {
+        Cursor { bytes, at: 0 }
+    }
+
+    fn rest(&self) -> &'b [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        varint::take(self.bytes, &mut self.at)
+    }
+
+    /// A count of things that need at least `least` bytes each.
+    fn count(&mut self, least: usize) -> Option<usize> {
+        let count = usize::try_from(self.number()?).ok()?;
+        (count.checked_mul(least)? <= self.rest().len()).then_some(count)
+    }
+
+    /// The path after `path`, which becomes it.
+    fn path(&mut self, path: &mut Vec<u8>) -> Option<()> {
+        let same = usize::try_from(self.number()?).ok().filter(|same| *same <= path.len())?;
+        let length = self.number()?;
+        path.truncate(same);
+        path.extend_from_slice(varint::take_bytes(self.bytes, &mut self.at, length)?);
+        Some(())
+    }
+
+    fn pieces(&mut self, objects: &[Arc<PublishedObject>], inline: &mut Inline) -> Option<Pieces> {
+        let mut pieces = Pieces::default();
+        let mut before = None;
+        for _ in 0..self.count(LEAST_PIECE_BYTES)? {
+            let kind = varint::take_bytes(self.bytes, &mut self.at, 1)?.first().copied()?;
+            let length = self.number()?;
+            let is_sound = length > 0 && pieces.size_bytes().checked_add(length)? <= LARGEST_BYTES;
+            let source = match kind {
+                HOLE => Source::Hole,
+                IN_OBJECT => {
+                    let object = objects.get(usize::try_from(self.number()?).ok()?)?;
+                    let offset = self.number()?;
+                    let is_in_it = offset.checked_add(length)? <= object.length_bytes();
+                    Source::Object { object: Arc::clone(Some(object).filter(|_| is_in_it)?), offset }
+                }
+                IN_BODY if before != Some(IN_BODY) => inline.take(length)?,
+                _ => return None,
+            };
+            pieces.append(length, Some(source).filter(|_| is_sound)?);
+            before = Some(kind);
+        }
+        Some(pieces)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

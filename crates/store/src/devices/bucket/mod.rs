@@ -1,0 +1,30 @@
+//! A store in a bucket: files of a volume, whose bytes are pieces of objects.
+//!
+//! **Law: a publication is a cut.** The engine writes files of a [`volume`](self), as it writes those of a directory. A
+//! publication makes what all of them are at one moment the next version of a [`published`](super::published) log: the
+//! table of files is its body. So what a crash leaves is what a killed process leaves in a directory, at that moment,
+//! with everything written before and nothing written later. Versions follow each other without gaps: a later one has
+//! every earlier cut in it.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | `pieces` | the bytes of one file |
+//! | `table` | names and files |
+//! | `body` | the table as bytes |
+//! | `volume` | a table and the log that it is published to; reading, and newer versions |
+//! | `publish` | cuts: what is put into objects, and when; holds |
+//! | `file`, `device`, `platform` | the volume as the engine sees it |
+
+pub(crate) mod body;
+mod device;
+mod file;
+pub(crate) mod pieces;
+pub(crate) mod platform;
+mod publish;
+pub(crate) mod table;
+pub(crate) mod volume;
+
+pub use volume::BucketOptions;
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,435 @@
+//! Publications: a cut through all files becomes the next version of the log.
+//!
+//! - **What is in a cut**: every file that has a name, as it is at that moment. Files named `*.tmp` are left out: nobody
+//!   reads one before it has another name.
+//! - **Where its bytes go**: a few stay in the body; otherwise those of the files that have most of them are put
+//!   together into objects, one for each directory: what lives equally long. What is small and often written stays in
+//!   the body. A long run of bytes in one file is put as soon as it is there, before any cut, and is named by none yet.
+//! - **When**: a sync of what the engine acknowledges by (segments, extents, superblocks) publishes, unless somebody
+//!   *holds* publications back, and publishes then. Nothing else does: a cut has everything written before it, so order
+//!   needs no sync, and an index is not acknowledged by.
+//! - **Once for many**: threads that publish wait for each other; who finds that a cut since has all of it is done.
+//!
+//! An object that no file refers to, one without a name included as long as it is open, leaves the log with the next
+//! cut. Nothing here deletes objects. When the lock is released, what is not published is gone, as if the process had
+//! ended.
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use super::body;
+use super::pieces::{Moves, Piece, Pieces, Source};
+use super::table::{FileNumber, FileTable};
+use super::volume::{Author, Log, Volume};
+use crate::devices::platform::{Hold, Lock};
+use crate::devices::published::{PublishedObject, Staged, WriteError, Writer};
+use crate::format::geometry::Class;
+use crate::format::names::{EXTENTS, TEMPORARY};
+use crate::locks::lock;
+
+/// Most bytes in the body, and most that a cut adds to them. Smaller in tests, which then put objects.
+const LONGEST_INLINE_BYTES: u64 = if cfg!(test) { 24 << 10 } else { 256 << 10 };
+const LONGEST_NEW_INLINE_BYTES: u64 = if cfg!(test) { 6 << 10 } else { 64 << 10 };
+/// Version of a staged object, which has none.
+const UNPUBLISHED: u64 = 0;
+/// How often a writer begins on a manifest that others replace meanwhile.
+const MOST_BEGINNINGS: u32 = 10;
+
+type Written<T> = Result<T, WriteError>;
+
+fn told(error: &WriteError) -> io::Error {
+    io::Error::other(error.error().to_string())
+}
+
+/// The class for the bytes of files in a directory.
+fn class_of(directory: &str) -> Class {
+    if directory == EXTENTS { Class::Slow } else { Class::Fast }
+}
+
+/// The outermost directory that a file is in.
+fn directory_of(path: &str) -> &str {
+    path.split_once('/').map_or("", |(directory, _)| directory)
+}
+
+/// Whether a file is published by nobody who reads it.
+fn is_temporary(path: &str) -> bool {
+    path.ends_with(TEMPORARY)
+}
+
+/// Objects that files refer to, by number.
+type Referred = BTreeMap<u64, Arc<PublishedObject>>;
+
+fn referred<'t>(files: impl Iterator<Item = &'t Arc<Pieces>>) -> Referred {
+    let mut objects = BTreeMap::new();
+    for piece in files.flat_map(|pieces| pieces.iter()) {
+        if let Source::Object { object, .. } = &piece.source {
+            objects.entry(object.number()).or_insert_with(|| Arc::clone(object));
+        }
+    }
+    objects
+}
+
+/// The files of a cut whose bytes in memory go into objects, by directory, each with its class: those that have most,
+/// until the body may have the rest. It had `inline_bytes` before.
+fn chosen(cut: &FileTable, inline_bytes: u64) -> Vec<(Class, Vec<Arc<Pieces>>)> {
+    let mut files: Vec<(u64, &str, &Arc<Pieces>)> =
+        cut.named().map(|(path, _, pieces)| (pieces.in_memory_bytes(), path, pieces)).collect();
+    files.sort_by_key(|(bytes, path, _)| (Reverse(*bytes), *path));
+    let mut left: u64 = files.iter().map(|(bytes, _, _)| bytes).sum();
+    let mut chosen: BTreeMap<&str, Vec<(&str, Arc<Pieces>)>> = BTreeMap::new();
+    for (bytes, path, pieces) in files {
+        if left <= LONGEST_INLINE_BYTES && left.saturating_sub(inline_bytes) <= LONGEST_NEW_INLINE_BYTES {
+            break;
+        }
+        left -= bytes;
+        chosen.entry(directory_of(path)).or_default().push((path, Arc::clone(pieces)));
+    }
+    let in_order = |(directory, mut files): (&str, Vec<(&str, Arc<Pieces>)>)| {
+        files.sort_by_key(|(path, _)| *path);
+        (class_of(directory), files.into_iter().map(|(_, pieces)| pieces).collect())
+    };
+    chosen.into_iter().map(in_order).collect()
+}
+
+/// Pieces in memory, put together into one object.
+#[derive(Debug, Default)]
+struct Pack {
+    bytes: Vec<u8>,
+    pieces: Vec<(Piece, u64)>,
+}
+
+impl Pack {
+    fn add(&mut self, piece: &Piece) {
+        if let Some(bytes) = piece.bytes() {
+            self.pieces.push((piece.clone(), self.bytes.len() as u64));
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+}
+
+impl Author {
+    /// Puts a pack, and notes where its pieces are.
+    fn stage(&mut self, class: Class, pack: Pack, moves: &mut Moves) -> Written<()> {
+        if pack.bytes.is_empty() {
+            return Ok(());
+        }
+        let staged = self.writer.stage(class, &pack.bytes)?;
+        let object = Arc::new(staged.published(UNPUBLISHED));
+        self.staged.insert(staged.number(), staged);
+        pack.pieces.iter().for_each(|(piece, offset)| moves.add(piece, &object, *offset));
+        Ok(())
+    }
+
+    /// Puts what a cut has in memory, until the rest is little enough for the body.
+    fn pack(&mut self, cut: &FileTable, object_bytes: u64) -> Written<Moves> {
+        let mut moves = Moves::default();
+        for (class, files) in chosen(cut, self.inline_bytes) {
+            let mut pack = Pack::default();
+            for piece in files.iter().flat_map(|pieces| pieces.iter()) {
+                pack.add(piece);
+                if pack.bytes.len() as u64 >= object_bytes {
+                    self.stage(class, std::mem::take(&mut pack), &mut moves)?;
+                }
+            }
+            self.stage(class, pack, &mut moves)?;
+        }
+        Ok(moves)
+    }
+
+    /// Publishes a cut; objects that other files refer to, which are in no cut now, are kept. Returns what has moved into
+    /// objects.
+    fn publish(&mut self, mut cut: FileTable, kept: &Referred, object_bytes: u64) -> Written<Moves> {
+        let moves = self.pack(&cut, object_bytes)?;
+        relocate(&mut cut, &moves);
+        let objects = referred(cut.all());
+        let added: Vec<Staged> = objects.keys().filter_map(|number| self.staged.get(number)).cloned().collect();
+        let before = self.writer.manifest().objects().map(PublishedObject::number);
+        let is_kept = |number: &u64| objects.contains_key(number) || kept.contains_key(number);
+        let (left, removed): (Vec<u64>, Vec<u64>) = before.partition(is_kept);
+        let mut now: Vec<u64> = left.into_iter().chain(added.iter().map(Staged::number)).collect();
+        now.sort_unstable();
+        let indexes: BTreeMap<u64, u64> = now.into_iter().zip(0..).collect();
+        debug_assert!(objects.keys().all(|number| indexes.contains_key(number)), "a file refers to what was put");
+        self.writer.publish_staged(&added, &removed, body::encode(&cut, &indexes))?;
+        added.iter().for_each(|staged| drop(self.staged.remove(&staged.number())));
+        self.inline_bytes = cut.all().map(|pieces| pieces.in_memory_bytes()).sum();
+        Ok(moves)
+    }
+
+    /// Gives up staged objects that no file refers to any more.
+    fn abandon_unreferred(&mut self, table: &FileTable) {
+        if self.staged.is_empty() {
+            return;
+        }
+        let objects = referred(table.all());
+        let Author { writer, staged, .. } = self;
+        staged.retain(|number, staged| {
+            let is_referred = objects.contains_key(number);
+            if !is_referred {
+                writer.abandon(staged);
+            }
+            is_referred
+        });
+    }
+}
+
+fn relocate(table: &mut FileTable, moves: &Moves) {
+    if !moves.is_empty() {
+        table.for_each_mut(|pieces| {
+            if pieces.in_memory_bytes() > 0 {
+                *pieces = Arc::new(pieces.relocated(moves));
+            }
+        });
+    }
+}
+
+impl Volume {
+    /// Publishes everything written before; returns when that is in the bucket.
+    ///
+    /// # Errors
+    /// It may not be, and nothing is published any more.
+    pub(super) fn publish(&self) -> io::Result<()> {
+        // While others publish, this waits; then a cut may have been taken since.
+        let mut log = lock(&self.log);
+        let (mut cut, changes) = {
+            let files = lock(&self.files);
+            files.may_write()?;
+            if files.changes == files.published_changes {
+                return Ok(());
+            }
+            (files.table.clone(), files.changes)
+        };
+        let kept = referred(cut.all());
+        cut.retain(|path| !is_temporary(path));
+        let published = self.publish_cut(&mut log, cut, &kept);
+        let mut files = lock(&self.files);
+        match published {
+            Ok(moves) => {
+                relocate(&mut files.table, &moves);
+                files.published_changes = changes;
+                if let Log::Writing(author) = &mut *log {
+                    author.abandon_unreferred(&files.table);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let error = told(&error);
+                files.failure = Some(error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    fn publish_cut(&self, log: &mut Log, cut: FileTable, kept: &Referred) -> Written<Moves> {
+        if let Log::Absent = log {
+            let inline_bytes: u64 = cut.all().map(|pieces| pieces.in_memory_bytes()).sum();
+            let is_small = inline_bytes <= LONGEST_INLINE_BYTES && referred(cut.all()).is_empty();
+            // A log that begins with objects begins empty: objects are put by a writer whose epoch has begun.
+            let (first, inline_bytes) = if is_small { (&cut, inline_bytes) } else { (&FileTable::default(), 0) };
+            *log = Log::Writing(Box::new(self.create(first, inline_bytes)?));
+            if is_small {
+                return Ok(Moves::default());
+            }
+        }
+        match log {
+            Log::Writing(author) => author.publish(cut, kept, self.options.object_bytes),
+            Log::Absent | Log::Reading(_) => unreachable!("only a writer changes files"),
+        }
+    }
+
+    fn create(&self, table: &FileTable, inline_bytes: u64) -> Written<Author> {
+        let (objects, surroundings) = (Arc::clone(&self.bucket.objects), Arc::clone(&self.bucket.surroundings));
+        let writer = Writer::create_with(objects, surroundings, body::encode(table, &BTreeMap::new()))?;
+        Ok(Author { writer, staged: BTreeMap::new(), inline_bytes })
+    }
+
+    /// Puts the bytes in memory around a position of a file, if there are enough for an object.
+    ///
+    /// # Errors
+    /// They cannot be put, and stay in memory.
+    pub(super) fn stage_long_run(&self, number: FileNumber, at: u64) -> io::Result<()> {
+        let object_bytes = self.options.object_bytes;
+        let run = || -> Option<Range<u64>> {
+            let files = lock(&self.files);
+            let run = files.table.pieces(number)?.run_around(at);
+            (run.end - run.start >= object_bytes).then_some(run)
+        };
+        if run().is_none() {
+            return Ok(());
+        }
+        let mut log = lock(&self.log);
+        // Another thread may have put it meanwhile, and a store without a manifest has no objects yet.
+        let (Some(run), Log::Writing(author)) = (run(), &mut *log) else { return Ok(()) };
+        let (class, pieces): (Class, Vec<Piece>) = {
+            let files = lock(&self.files);
+            let name = files.table.named().find(|(_, named, _)| *named == number).map(|(path, _, _)| path);
+            let Some(pieces) = files.table.pieces(number) else { return Ok(()) };
+            (class_of(name.map_or("", directory_of)), pieces.within(run.clone()).collect())
+        };
+        let mut moves = Moves::default();
+        let whole = (run.end - run.start) / object_bytes * object_bytes;
+        let staged = chunks(&pieces, run.start..run.start + whole, object_bytes)
+            .into_iter()
+            .try_for_each(|chunk| author.stage(class, chunk, &mut moves));
+        relocate(&mut lock(&self.files).table, &moves);
+        staged.map_err(|error| self.refused(&error))
+    }
+
+    /// The error of a request that was not a publication; one that says that the writer has ended ends the volume.
+    fn refused(&self, error: &WriteError) -> io::Error {
+        let told = told(error);
+        if !matches!(error, WriteError::Failed(_)) {
+            lock(&self.files).failure = Some(told.to_string());
+        }
+        told
+    }
+
+    /// What a sync of a file does: publishes, if the engine acknowledges by such a file and nobody holds it back.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub(super) fn sync(&self, is_acknowledged_by: bool) -> io::Result<()> {
+        let is_held = !lock(&self.holders).is_empty();
+        if is_acknowledged_by && !is_held && lock(&self.files).is_writable() { self.publish() } else { self.is_sound() }
+    }
+
+    /// # Errors
+    /// The failure of a publication.
+    fn is_sound(&self) -> io::Result<()> {
+        lock(&self.files).failure.clone().map_or(Ok(()), |failure| Err(io::Error::other(failure)))
+    }
+
+    /// Begins to write; `None` if this process does already.
+    ///
+    /// # Errors
+    /// Nothing can be written to it.
+    pub(crate) fn lock(self: &Arc<Self>) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut is_locked = lock(&self.is_locked);
+        if *is_locked {
+            return Ok(None);
+        }
+        self.is_sound()?;
+        self.begin()?;
+        *is_locked = true;
+        Ok(Some(Box::new(WriterLock { volume: Arc::clone(self) })))
+    }
+
+    /// Becomes the writer of the log as it is known here, or of a newer version.
+    fn begin(&self) -> io::Result<()> {
+        for _ in 0..MOST_BEGINNINGS {
+            let mut log = lock(&self.log);
+            let reader = match &*log {
+                Log::Reading(reader) => reader,
+                Log::Writing(_) => return Ok(()),
+                // The first publication creates it.
+                Log::Absent => {
+                    lock(&self.files).set_writable(true);
+                    return Ok(());
+                }
+            };
+            let begun = Writer::open_if(reader, reader.manifest().body().to_vec());
+            if let Some(writer) = begun.map_err(|error| told(&error))? {
+                let mut files = lock(&self.files);
+                let inline_bytes = files.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
+                *log = Log::Writing(Box::new(Author { writer, staged: BTreeMap::new(), inline_bytes }));
+                files.set_writable(true);
+                return Ok(());
+            }
+            drop(log);
+            self.refresh()?;
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "others keep writing to it"))
+    }
+
+    /// Publishes the rest, and reads on what is published.
+    fn end(&self) {
+        // Call `sync` first to learn whether everything is durable.
+        let _ = self.publish();
+        let mut log = lock(&self.log);
+        lock(&self.files).set_writable(false);
+        *log = match std::mem::replace(&mut *log, Log::Absent) {
+            Log::Writing(author) => {
+                let reader = author.writer.into_reader();
+                self.read_on(&reader);
+                Log::Reading(reader)
+            }
+            other => other,
+        };
+        drop(log);
+        *lock(&self.is_locked) = false;
+    }
+
+    /// Holds publications back until it is published or dropped.
+    pub(crate) fn hold(self: &Arc<Self>) -> Box<dyn Hold> {
+        *lock(&self.holders).entry(std::thread::current().id()).or_default() += 1;
+        Box::new(VolumeHold { volume: Arc::clone(self), of_one_thread: PhantomData })
+    }
+
+    fn let_go(&self, thread: ThreadId) {
+        let mut holders = lock(&self.holders);
+        if let Some(depth) = holders.get_mut(&thread) {
+            *depth -= 1;
+            if *depth == 0 {
+                holders.remove(&thread);
+            }
+        }
+    }
+}
+
+/// The parts of pieces in a range, as packs of `object_bytes`.
+fn chunks(pieces: &[Piece], range: Range<u64>, object_bytes: u64) -> Vec<Pack> {
+    let mut run = Pieces::default();
+    run.append(range.start, Source::Hole);
+    pieces.iter().for_each(|piece| run.push(piece.clone()));
+    let begins = range.clone().step_by(object_bytes.max(1) as usize);
+    let pack = |begin: u64| {
+        let mut pack = Pack::default();
+        run.within(begin..begin + object_bytes).for_each(|piece| pack.add(&piece));
+        pack
+    };
+    begins.map(pack).collect()
+}
+
+/// The lock of the store, held by this process.
+#[derive(Debug)]
+struct WriterLock {
+    volume: Arc<Volume>,
+}
+
+impl Lock for WriterLock {}
+
+impl Drop for WriterLock {
+    fn drop(&mut self) {
+        self.volume.end();
+    }
+}
+
+/// A thread holds publications back. What others sync meanwhile is published with its own.
+#[derive(Debug)]
+struct VolumeHold {
+    volume: Arc<Volume>,
+    of_one_thread: PhantomData<*const ()>,
+}
+
+impl Hold for VolumeHold {
+    fn publish(self: Box<Self>) -> io::Result<()> {
+        let volume = Arc::clone(&self.volume);
+        drop(self);
+        let is_held = lock(&volume.holders).contains_key(&std::thread::current().id());
+        // The outermost hold of a thread publishes; what it acknowledges, it acknowledges then.
+        if is_held { volume.is_sound() } else { volume.publish() }
+    }
+}
+
+impl Drop for VolumeHold {
+    fn drop(&mut self) {
+        self.volume.let_go(std::thread::current().id());
+    }
+}
