@@ -20,7 +20,7 @@
 //! | `stage` | batches: objects that are put, then published |
 //! | `collect` | garbage |
 //! | `reader` | verified content; refreshing |
-//! | `surroundings` | random numbers, the time, and patience |
+//! | `surroundings`, `process` | random numbers, the time, and patience; who writes |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -57,6 +57,7 @@
 mod collect;
 mod error;
 pub(crate) mod manifest;
+mod process;
 mod reader;
 mod settle;
 mod stage;
@@ -68,6 +69,7 @@ mod writer;
 pub use collect::Collected;
 pub use error::WriteError;
 pub use manifest::{Manifest, PublishedObject};
+pub use process::Process;
 pub use reader::Reader;
 pub(crate) use settle::Bucket;
 pub use stage::Staged;

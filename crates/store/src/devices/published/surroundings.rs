@@ -1,13 +1,16 @@
-//! What a writer and a reader need besides the bucket: random numbers, the time, and how long to retry.
+//! What a writer and a reader need besides the bucket: random numbers, the time, how long to retry, and who they are.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
+use super::process::{self, Process};
 use crate::devices::host::Host;
 use crate::devices::platform::Platform;
+use crate::devices::threads;
 use crate::error::Result;
 
-/// Source of random numbers and the time, and how long a failing request is retried.
+/// Source of random numbers and the time, and how long a failing request is retried. What has an implementation here is
+/// of this machine and this process.
 pub trait Surroundings: Send + Sync + Debug {
     /// A random number that is unpredictable and does not repeat.
     ///
@@ -21,6 +24,41 @@ pub trait Surroundings: Send + Sync + Debug {
     /// Waits before a request is retried after `attempts` attempts; returns whether to retry. Must return `false`
     /// eventually.
     fn wait(&self, attempts: u32) -> bool;
+
+    /// Time since the machine started, without what it slept; the same for all processes that see each other.
+    fn elapsed(&self) -> Duration {
+        process::elapsed()
+    }
+
+    /// Waits.
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    /// The process that this is.
+    fn process(&self) -> Process {
+        Process::this()
+    }
+
+    /// Whether a process has ended. Never if that cannot be seen from here.
+    fn has_ended(&self, process: &Process) -> bool {
+        process.has_ended()
+    }
+
+    /// Calls `call` after each `interval`, beside everything else, until it returns `false`. If the system refuses
+    /// that, it is not called.
+    fn keep_calling(&self, interval: Duration, mut call: Box<dyn FnMut() -> bool + Send>) {
+        let calls = move || {
+            loop {
+                std::thread::sleep(interval);
+                if !call() {
+                    return;
+                }
+            }
+        };
+        // Whoever relies on it is late then, as with a process that hangs.
+        let _ = threads::spawn(calls);
+    }
 }
 
 /// The machine: its clock, its random numbers, and exponential backoff with jitter, so that many clients do not return
