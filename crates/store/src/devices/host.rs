@@ -132,8 +132,9 @@ impl Platform for Host {
         Ok(held.map(|held| Box::new(WriterLock(held)) as Box<dyn Lock>))
     }
 
-    fn holder(&self, directory: &Path) -> Option<u32> {
-        signature(directory).ok()?.split_whitespace().next()?.parse().ok()
+    fn holder(&self, directory: &Path) -> Option<String> {
+        let number: u32 = signature(directory).ok()?.split_whitespace().next()?.parse().ok()?;
+        Some(number.to_string())
     }
 
     fn is_locked(&self, directory: &Path) -> bool {
@@ -210,7 +211,7 @@ mod tests {
             assert!(!Host.has_writer(directory));
             lock.sign(true);
             assert!(Host.has_writer(directory));
-            assert_eq!(Host.holder(directory), Some(std::process::id()));
+            assert_eq!(Host.holder(directory), Some(std::process::id().to_string()));
             assert_eq!(signature(directory).unwrap(), format!("{}\n", std::process::id()));
         }
         // As on a full device.

@@ -96,8 +96,8 @@ pub(crate) trait Platform: Send + Sync + Debug {
     }
     /// The exclusive lock on a directory; `None` if another process has it.
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>>;
-    /// The process that holds the lock, if it has written its id.
-    fn holder(&self, directory: &Path) -> Option<u32>;
+    /// The process that holds the lock, if it has said who it is, in words.
+    fn holder(&self, directory: &Path) -> Option<String>;
     /// Whether any process holds the lock.
     fn is_locked(&self, directory: &Path) -> bool;
     /// Whether a process holds the lock that has recovered the log, so that the index has all that was acknowledged.

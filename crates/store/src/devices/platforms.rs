@@ -11,7 +11,7 @@ use super::bucket::volume::Volume;
 use super::host::Host;
 use super::objects::Objects;
 use super::platform::Platform;
-use super::published::Machine;
+use super::published::Surroundings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::address_scheme;
 use crate::locks::lock;
@@ -57,6 +57,17 @@ pub(crate) fn of(home: &Path, options: &BucketOptions) -> Result<Arc<dyn Platfor
         return Err(error.at(home));
     };
     let objects = connector(&home.to_string_lossy(), options)?;
-    let volume = Volume::open(objects, Arc::new(Machine::default()), options.clone())?;
+    let volume = Volume::open(objects, surroundings(), options.clone())?;
     Ok(Arc::new(BucketPlatform::new(home, volume)))
+}
+
+#[cfg(not(test))]
+fn surroundings() -> Arc<dyn Surroundings> {
+    Arc::new(super::published::Machine::default())
+}
+
+/// A process that every other one takes for dead: tests kill what they open by forgetting it.
+#[cfg(test)]
+fn surroundings() -> Arc<dyn Surroundings> {
+    crate::simulation::machines::survivor()
 }

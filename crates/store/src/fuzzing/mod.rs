@@ -473,8 +473,8 @@ pub fn published(bytes: &[u8]) {
 pub fn volume(bytes: &[u8]) {
     static OBJECTS: LazyLock<Vec<Arc<PublishedObject>>> = LazyLock::new(three_objects);
     let indexes = OBJECTS.iter().zip(0..).map(|(object, index)| (object.number(), index)).collect();
-    if let Ok(table) = body::decode(bytes, &OBJECTS) {
-        let encoded = body::encode(&table, &indexes);
+    if let Ok(decoded) = body::decode(bytes, &OBJECTS) {
+        let encoded = body::encode(&decoded, &indexes);
         let again = body::decode(&encoded, &OBJECTS).expect("what was encoded is a body");
         assert_eq!(body::encode(&again, &indexes), encoded);
     }

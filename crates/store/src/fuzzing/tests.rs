@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
-use crate::devices::bucket::body::tests::a_table;
+use crate::devices::bucket::body::tests::a_body as a_volume;
 use crate::devices::objects::Objects;
 use crate::devices::published::MANIFEST;
 use crate::devices::published::manifest::tests::a_manifest;
@@ -131,7 +131,7 @@ fn published_by_a_writer() -> Vec<u8> {
 
 fn a_body() -> Vec<u8> {
     let objects = three_objects();
-    body::encode(&a_table(&objects), &objects.iter().zip(0..).map(|(object, at)| (object.number(), at)).collect())
+    body::encode(&a_volume(&objects), &objects.iter().zip(0..).map(|(object, at)| (object.number(), at)).collect())
 }
 
 fn tar_of_several_kinds() -> Vec<u8> {

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`bucket`] | a log that is published to a bucket, in a world of its own |
 //! | `cost` | the cost of a record that rots |
+//! | [`machines`] | processes on machines, and a time that passes when one of them waits |
 //! | [`media`] | what is written, separate from what is durable: one file, the names of one device |
 //! | [`mishap`] | faults of whole devices and single writes: missing, empty, stale, swapped, damaged, betrayed |
 //! | [`world`] | several devices that crash together; faults; the count of operations |
@@ -25,6 +26,7 @@ pub(crate) mod bucket;
 mod cost;
 pub(crate) mod device;
 pub(crate) mod ever;
+pub(crate) mod machines;
 pub(crate) mod media;
 pub(crate) mod mishap;
 pub(crate) mod model;

@@ -24,6 +24,7 @@ mod ends;
 mod full;
 mod giving_up;
 mod handles;
+mod leases;
 mod lost_copies;
 mod merges;
 mod names;

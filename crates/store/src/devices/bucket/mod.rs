@@ -13,11 +13,14 @@
 //! | `body` | the table as bytes |
 //! | `volume` | a table and the log that it is published to; reading, and newer versions |
 //! | `publish` | cuts: what is put into objects, and when; holds |
+//! | `lease`, `lock` | who may publish, and how another process learns that it no longer lives |
 //! | `file`, `device`, `platform` | the volume as the engine sees it |
 
 pub(crate) mod body;
 mod device;
 mod file;
+pub(crate) mod lease;
+mod lock;
 pub(crate) mod pieces;
 pub(crate) mod platform;
 mod publish;

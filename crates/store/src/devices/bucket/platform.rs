@@ -1,9 +1,8 @@
 //! A volume as the machine that a store is on: its directories are in the bucket; time, random numbers and whatever is
 //! not in the bucket are of this machine.
 //!
-//! - The lock of the store is the right to publish (`publish`); whoever takes it fences off the writer before.
-//! - Every version has the log *and* the index of what it acknowledges, so readers never recover: there always is a
-//!   writer that has.
+//! - The lock of the store is its lease (`lock`); whoever takes it fences off the writer before.
+//! - Every version has the log *and* the index of what it acknowledges, so a writer that has the lease has recovered.
 //! - Readers pin nothing: objects outlive the version that dropped them.
 
 use std::io;
@@ -82,7 +81,7 @@ impl Platform for BucketPlatform {
     }
 
     fn random(&self) -> Result<u64> {
-        Host.random()
+        self.volume.bucket.surroundings.random()
     }
 
     fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool> {
@@ -101,20 +100,16 @@ impl Platform for BucketPlatform {
         }
     }
 
-    fn holder(&self, directory: &Path) -> Option<u32> {
-        self.inside(directory).map_or_else(|| Host.holder(directory), |_| None)
+    fn holder(&self, directory: &Path) -> Option<String> {
+        self.inside(directory).map_or_else(|| Host.holder(directory), |_| self.volume.holder())
     }
 
     fn is_locked(&self, directory: &Path) -> bool {
-        match self.inside(directory) {
-            // Nothing in the bucket says who writes: somebody may.
-            Some(_) => true,
-            None => Host.is_locked(directory),
-        }
+        self.inside(directory).map_or_else(|| Host.is_locked(directory), |_| self.volume.is_leased())
     }
 
     fn has_writer(&self, directory: &Path) -> bool {
-        self.inside(directory).is_some() || Host.has_writer(directory)
+        self.inside(directory).map_or_else(|| Host.has_writer(directory), |_| self.volume.is_leased())
     }
 
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
@@ -130,7 +125,7 @@ impl Platform for BucketPlatform {
     }
 
     fn now_nanoseconds(&self) -> i64 {
-        Host.now_nanoseconds()
+        self.volume.bucket.surroundings.now_nanoseconds()
     }
 
     fn idle_interval(&self) -> Option<Duration> {

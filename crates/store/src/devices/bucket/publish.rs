@@ -11,8 +11,7 @@
 //! - **Once for many**: threads that publish wait for each other; who finds that a cut since has all of it is done.
 //!
 //! An object that no file refers to, one without a name included as long as it is open, leaves the log with the next
-//! cut. Nothing here deletes objects. When the lock is released, what is not published is gone, as if the process had
-//! ended.
+//! cut. Nothing here deletes objects. Each publication renews the lease, and the last one releases it.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -24,11 +23,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use super::body;
+use super::body::{self, Body};
+use super::lease::{Heart, Lease};
 use super::pieces::{Moves, Piece, Pieces, Source};
 use super::table::{FileNumber, FileTable};
 use super::volume::{Author, Log, Volume};
-use crate::devices::platform::{Hold, Lock};
+use crate::devices::platform::Hold;
 use crate::devices::published::{PublishedObject, Staged, WriteError, Writer};
 use crate::format::geometry::Class;
 use crate::format::names::{EXTENTS, TEMPORARY};
@@ -39,8 +39,6 @@ const LONGEST_INLINE_BYTES: u64 = if cfg!(test) { 24 << 10 } else { 256 << 10 };
 const LONGEST_NEW_INLINE_BYTES: u64 = if cfg!(test) { 6 << 10 } else { 64 << 10 };
 /// Version of a staged object, which has none.
 const UNPUBLISHED: u64 = 0;
-/// How often a writer begins on a manifest that others replace meanwhile.
-const MOST_BEGINNINGS: u32 = 10;
 
 type Written<T> = Result<T, WriteError>;
 
@@ -145,10 +143,10 @@ impl Author {
 
     /// Publishes a cut; objects that other files refer to, which are in no cut now, are kept. Returns what has moved into
     /// objects.
-    fn publish(&mut self, mut cut: FileTable, kept: &Referred, object_bytes: u64) -> Written<Moves> {
-        let moves = self.pack(&cut, object_bytes)?;
-        relocate(&mut cut, &moves);
-        let objects = referred(cut.all());
+    fn publish(&mut self, mut cut: Body, kept: &Referred, object_bytes: u64) -> Written<Moves> {
+        let moves = self.pack(&cut.table, object_bytes)?;
+        relocate(&mut cut.table, &moves);
+        let objects = referred(cut.table.all());
         let added: Vec<Staged> = objects.keys().filter_map(|number| self.staged.get(number)).cloned().collect();
         let before = self.writer.manifest().objects().map(PublishedObject::number);
         let is_kept = |number: &u64| objects.contains_key(number) || kept.contains_key(number);
@@ -159,7 +157,7 @@ impl Author {
         debug_assert!(objects.keys().all(|number| indexes.contains_key(number)), "a file refers to what was put");
         self.writer.publish_staged(&added, &removed, body::encode(&cut, &indexes))?;
         added.iter().for_each(|staged| drop(self.staged.remove(&staged.number())));
-        self.inline_bytes = cut.all().map(|pieces| pieces.in_memory_bytes()).sum();
+        self.inline_bytes = cut.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
         Ok(moves)
     }
 
@@ -197,24 +195,35 @@ impl Volume {
     /// It may not be, and nothing is published any more.
     pub(super) fn publish(&self) -> io::Result<()> {
         // While others publish, this waits; then a cut may have been taken since.
-        let mut log = lock(&self.log);
-        let (mut cut, changes) = {
+        self.publish_next(&mut lock(&self.log), false)
+    }
+
+    /// Publishes what was written since the last publication, or, if this is the last one, at least that.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub(super) fn publish_next(&self, log: &mut Log, is_last: bool) -> io::Result<()> {
+        let lease = Lease { is_released: is_last, ..Lease::own(&*self.bucket.surroundings) };
+        let (mut table, changes) = {
             let files = lock(&self.files);
             files.may_write()?;
-            if files.changes == files.published_changes {
+            let has_log = !matches!(log, Log::Absent);
+            if files.changes == files.published_changes && !(is_last && has_log) {
                 return Ok(());
             }
             (files.table.clone(), files.changes)
         };
-        let kept = referred(cut.all());
-        cut.retain(|path| !is_temporary(path));
-        let published = self.publish_cut(&mut log, cut, &kept);
+        let kept = referred(table.all());
+        table.retain(|path| !is_temporary(path));
+        let published = self.publish_cut(log, Body { lease: lease.clone(), table }, &kept);
         let mut files = lock(&self.files);
         match published {
             Ok(moves) => {
                 relocate(&mut files.table, &moves);
                 files.published_changes = changes;
-                if let Log::Writing(author) = &mut *log {
+                files.lease = lease;
+                if let Log::Writing(author) = log {
+                    author.heart.renew();
                     author.abandon_unreferred(&files.table);
                 }
                 Ok(())
@@ -222,17 +231,21 @@ impl Volume {
             Err(error) => {
                 let error = told(&error);
                 files.failure = Some(error.to_string());
+                if let Log::Writing(author) = log {
+                    author.heart.stop();
+                }
                 Err(error)
             }
         }
     }
 
-    fn publish_cut(&self, log: &mut Log, cut: FileTable, kept: &Referred) -> Written<Moves> {
+    fn publish_cut(&self, log: &mut Log, cut: Body, kept: &Referred) -> Written<Moves> {
         if let Log::Absent = log {
-            let inline_bytes: u64 = cut.all().map(|pieces| pieces.in_memory_bytes()).sum();
-            let is_small = inline_bytes <= LONGEST_INLINE_BYTES && referred(cut.all()).is_empty();
+            let inline_bytes: u64 = cut.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
+            let is_small = inline_bytes <= LONGEST_INLINE_BYTES && referred(cut.table.all()).is_empty();
             // A log that begins with objects begins empty: objects are put by a writer whose epoch has begun.
-            let (first, inline_bytes) = if is_small { (&cut, inline_bytes) } else { (&FileTable::default(), 0) };
+            let begun = Body { lease: Lease::own(&*self.bucket.surroundings), table: FileTable::default() };
+            let (first, inline_bytes) = if is_small { (&cut, inline_bytes) } else { (&begun, 0) };
             *log = Log::Writing(Box::new(self.create(first, inline_bytes)?));
             if is_small {
                 return Ok(Moves::default());
@@ -244,10 +257,11 @@ impl Volume {
         }
     }
 
-    fn create(&self, table: &FileTable, inline_bytes: u64) -> Written<Author> {
+    fn create(&self, first: &Body, inline_bytes: u64) -> Written<Author> {
         let (objects, surroundings) = (Arc::clone(&self.bucket.objects), Arc::clone(&self.bucket.surroundings));
-        let writer = Writer::create_with(objects, surroundings, body::encode(table, &BTreeMap::new()))?;
-        Ok(Author { writer, staged: BTreeMap::new(), inline_bytes })
+        let writer = Writer::create_with(objects, surroundings, body::encode(first, &BTreeMap::new()))?;
+        let heart = Heart::begin(&self.bucket, writer.manifest().epoch());
+        Ok(Author { writer, staged: BTreeMap::new(), inline_bytes, heart })
     }
 
     /// Puts the bytes in memory around a position of a file, if there are enough for an object.
@@ -302,68 +316,8 @@ impl Volume {
 
     /// # Errors
     /// The failure of a publication.
-    fn is_sound(&self) -> io::Result<()> {
+    pub(super) fn is_sound(&self) -> io::Result<()> {
         lock(&self.files).failure.clone().map_or(Ok(()), |failure| Err(io::Error::other(failure)))
-    }
-
-    /// Begins to write; `None` if this process does already.
-    ///
-    /// # Errors
-    /// Nothing can be written to it.
-    pub(crate) fn lock(self: &Arc<Self>) -> io::Result<Option<Box<dyn Lock>>> {
-        let mut is_locked = lock(&self.is_locked);
-        if *is_locked {
-            return Ok(None);
-        }
-        self.is_sound()?;
-        self.begin()?;
-        *is_locked = true;
-        Ok(Some(Box::new(WriterLock { volume: Arc::clone(self) })))
-    }
-
-    /// Becomes the writer of the log as it is known here, or of a newer version.
-    fn begin(&self) -> io::Result<()> {
-        for _ in 0..MOST_BEGINNINGS {
-            let mut log = lock(&self.log);
-            let reader = match &*log {
-                Log::Reading(reader) => reader,
-                Log::Writing(_) => return Ok(()),
-                // The first publication creates it.
-                Log::Absent => {
-                    lock(&self.files).set_writable(true);
-                    return Ok(());
-                }
-            };
-            let begun = Writer::open_if(reader, reader.manifest().body().to_vec());
-            if let Some(writer) = begun.map_err(|error| told(&error))? {
-                let mut files = lock(&self.files);
-                let inline_bytes = files.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
-                *log = Log::Writing(Box::new(Author { writer, staged: BTreeMap::new(), inline_bytes }));
-                files.set_writable(true);
-                return Ok(());
-            }
-            drop(log);
-            self.refresh()?;
-        }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "others keep writing to it"))
-    }
-
-    /// Publishes the rest, and reads on what is published.
-    fn end(&self) {
-        // Call `sync` first to learn whether everything is durable.
-        let _ = self.publish();
-        let mut log = lock(&self.log);
-        lock(&self.files).set_writable(false);
-        *log = match std::mem::replace(&mut *log, Log::Absent) {
-            Log::Writing(author) => {
-                let reader = author.writer.into_reader();
-                self.read_on(&reader);
-                Log::Reading(reader)
-            }
-            other => other,
-        };
-        drop(log);
-        *lock(&self.is_locked) = false;
     }
 
     /// Holds publications back until it is published or dropped.
@@ -395,20 +349,6 @@ fn chunks(pieces: &[Piece], range: Range<u64>, object_bytes: u64) -> Vec<Pack> {
         pack
     };
     begins.map(pack).collect()
-}
-
-/// The lock of the store, held by this process.
-#[derive(Debug)]
-struct WriterLock {
-    volume: Arc<Volume>,
-}
-
-impl Lock for WriterLock {}
-
-impl Drop for WriterLock {
-    fn drop(&mut self) {
-        self.volume.end();
-    }
 }
 
 /// A thread holds publications back. What others sync meanwhile is published with its own.

@@ -16,7 +16,8 @@ use super::volume::Volume;
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::devices::objects::{Expected, Head, Memory, ObjectError, Objects, Page, Piece, Tag};
 use crate::devices::platform::{Hold, Lock, Platform};
-use crate::devices::published::{MANIFEST, Machine};
+use crate::devices::published::{MANIFEST, Surroundings};
+use crate::simulation::machines::survivor;
 
 const HOME: &str = "memory://home";
 /// Of each kind; the last one is temporary.
@@ -27,9 +28,9 @@ fn options() -> BucketOptions {
     BucketOptions { object_bytes: 2000, poll: Duration::ZERO }
 }
 
-/// Without patience.
-pub(crate) fn machine() -> Arc<Machine> {
-    Arc::new(Machine { attempts: 1, ..Machine::default() })
+/// A process that takes every other one for dead, without patience.
+pub(crate) fn machine() -> Arc<dyn Surroundings> {
+    survivor()
 }
 
 fn platform(objects: Arc<dyn Objects>) -> BucketPlatform {
@@ -343,6 +344,11 @@ impl Breaking {
     /// Breaks with the request of a number, from 1.
     pub(crate) fn after(bucket: &Memory, requests: u64, fate: Fate) -> Breaking {
         Breaking { bucket: bucket.clone(), left: AtomicU64::new(requests), fate }
+    }
+
+    /// Breaks now.
+    pub(crate) fn break_off(&self) {
+        self.left.store(0, Ordering::Relaxed);
     }
 
     /// What a request meets: nothing, the first trouble, or no bucket any more.

@@ -6,7 +6,7 @@
 //! - After a failed publication, what the bucket has is unknown, so nothing is written or published any more: whoever
 //!   opens the store again finds out.
 //!
-//! Lock order: `is_locked`, `log`, `files`. Requests are sent with `log` locked, never with `files`.
+//! Lock order: `right`, `log`, `files`. Requests are sent with `log` locked, never with `files`.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -16,11 +16,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use super::body::{self, BodyError};
+use super::body::{self, Body, BodyError};
+use super::lease::{Heart, Lease};
+use super::lock::Right;
 use super::pieces::{LARGEST_BYTES, Piece, Source};
 use super::table::{FileNumber, FileTable};
 use crate::devices::objects::{ObjectError, Objects};
-use crate::devices::published::{Bucket, MANIFEST, Manifest, PublishedObject, Reader, Staged, Surroundings, Writer};
+use crate::devices::published::{Bucket, MANIFEST, PublishedObject, Reader, Staged, Surroundings, Writer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::lock;
 
@@ -63,12 +65,15 @@ pub(super) struct Author {
     pub(super) staged: BTreeMap<u64, Staged>,
     /// Bytes in the body as last published.
     pub(super) inline_bytes: u64,
+    pub(super) heart: Arc<Heart>,
 }
 
 /// The files.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) table: FileTable,
+    /// Of the version that is known here.
+    pub(super) lease: Lease,
     is_writable: bool,
     /// Number of changes so far, and of those that are published.
     pub(super) changes: u64,
@@ -88,8 +93,8 @@ pub(crate) struct Volume {
     pub(super) files: Mutex<Files>,
     /// How often each thread holds publications back.
     pub(super) holders: Mutex<HashMap<ThreadId, u32>>,
-    /// Whether the lock of the store is taken by this process.
-    pub(super) is_locked: Mutex<bool>,
+    /// Whether this process may write.
+    pub(super) right: Mutex<Right>,
 }
 
 impl Files {
@@ -110,13 +115,20 @@ impl Files {
     pub(super) fn set_writable(&mut self, is_writable: bool) {
         self.is_writable = is_writable;
     }
+
+    /// Becomes what was published later.
+    pub(super) fn become_next(&mut self, next: Body) {
+        let Body { lease, table } = next;
+        self.lease = lease;
+        self.table.become_next(table);
+    }
 }
 
-/// The files of a version.
-fn table_of(bucket: &Bucket, manifest: &Manifest) -> Result<FileTable> {
+/// The files of the version that a reader has, and its lease.
+fn body_of(bucket: &Bucket, reader: &Reader) -> Result<Body> {
     const READ: &str = "read the files of the store";
-    let objects: Vec<Arc<PublishedObject>> = manifest.objects().cloned().map(Arc::new).collect();
-    body::decode(manifest.body(), &objects).map_err(|error| {
+    let objects: Vec<Arc<PublishedObject>> = reader.manifest().objects().cloned().map(Arc::new).collect();
+    body::decode(reader.manifest().body(), &objects).map_err(|error| {
         let error = match error {
             BodyError::Damaged => Error::new(ErrorKind::Corrupt, READ, "the manifest has no table of files"),
             BodyError::Newer(version) => Error::newer_version(READ, version, body::FORMAT_VERSION),
@@ -141,24 +153,24 @@ impl Volume {
         options: BucketOptions,
     ) -> Result<Volume> {
         let bucket = Bucket { objects: Arc::clone(&objects), surroundings: Arc::clone(&surroundings) };
-        let (log, table) = match Reader::open(objects, surroundings) {
+        let (log, Body { lease, table }) = match Reader::open(objects, surroundings) {
             Ok(reader) => {
-                let table = table_of(&bucket, reader.manifest())?;
-                (Log::Reading(reader), table)
+                let body = body_of(&bucket, &reader)?;
+                (Log::Reading(reader), body)
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => (Log::Absent, FileTable::default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => (Log::Absent, Body::default()),
             Err(error) => return Err(error),
         };
         let is_writable = matches!(log, Log::Absent);
-        let files =
-            Files { table, is_writable, changes: 0, published_changes: 0, asked: Instant::now(), failure: None };
+        let (changes, published_changes, asked) = (0, 0, Instant::now());
+        let files = Files { table, lease, is_writable, changes, published_changes, asked, failure: None };
         Ok(Volume {
             bucket,
             options,
             log: Mutex::new(log),
             files: Mutex::new(files),
             holders: Mutex::default(),
-            is_locked: Mutex::default(),
+            right: Mutex::default(),
         })
     }
 
@@ -192,21 +204,21 @@ impl Volume {
         let asked = Instant::now();
         let told = |error: Error| io::Error::other(error.to_string());
         let newer = match reader.refresh().map_err(told)? {
-            true => Some(table_of(&self.bucket, reader.manifest()).map_err(told)?),
+            true => Some(body_of(&self.bucket, reader).map_err(told)?),
             false => None,
         };
         let mut files = lock(&self.files);
         files.asked = asked;
-        newer.into_iter().for_each(|newer| files.table.become_next(newer));
+        newer.into_iter().for_each(|newer| files.become_next(newer));
         Ok(())
     }
 
-    /// Forgets what was written and not published: objects that were staged are no longer this process's to publish.
-    pub(super) fn read_on(&self, reader: &Reader) {
-        // What this process encoded, it can decode.
-        if let Ok(table) = table_of(&self.bucket, reader.manifest()) {
-            lock(&self.files).table.become_next(table);
-        }
+    /// The files of the version that a reader has, and its lease.
+    ///
+    /// # Errors
+    /// It is damaged, or of a later version.
+    pub(super) fn body_of(&self, reader: &Reader) -> Result<Body> {
+        body_of(&self.bucket, reader)
     }
 
     /// # Errors

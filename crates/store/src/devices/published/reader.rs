@@ -44,6 +44,11 @@ impl Reader {
         &self.manifest
     }
 
+    /// Its tag.
+    pub(crate) fn tag(&self) -> &Tag {
+        &self.tag
+    }
+
     /// Checks by tag whether the manifest has changed; returns whether it has.
     ///
     /// # Errors

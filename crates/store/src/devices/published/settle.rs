@@ -12,7 +12,7 @@ use super::MANIFEST;
 use super::error::WriteError;
 use super::manifest::{DecodeError, FORMAT_VERSION, Fate, Manifest, ObjectName};
 use super::surroundings::Surroundings;
-use crate::devices::objects::{Expected, ObjectError, Objects, Piece, Tag};
+use crate::devices::objects::{Expected, Head, ObjectError, Objects, Piece, Tag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::format_size;
 
@@ -188,6 +188,14 @@ impl Bucket {
     /// [`NotFound`](ObjectError::NotFound) if it is gone.
     pub(crate) fn read(&self, name: &str, range: Range<u64>) -> std::result::Result<Piece, ObjectError> {
         self.until_answered(|objects| objects.read(name, range.clone()))
+    }
+
+    /// Size and tag of an object.
+    ///
+    /// # Errors
+    /// [`NotFound`](ObjectError::NotFound) if there is none.
+    pub(crate) fn head(&self, name: &str) -> std::result::Result<Head, ObjectError> {
+        self.until_answered(|objects| objects.head(name))
     }
 
     /// Draws the random number of an object's name.

@@ -95,7 +95,7 @@ impl Platform for Platformed {
         Ok(Some(Box::new(Held)))
     }
 
-    fn holder(&self, _: &Path) -> Option<u32> {
+    fn holder(&self, _: &Path) -> Option<String> {
         None
     }
 

@@ -1,4 +1,5 @@
-//! The body of a manifest: the files of a volume, in bytes (docs/FORMAT.md, section 12.1, defines them).
+//! The body of a manifest: the files of a volume, and who may publish, in bytes (docs/FORMAT.md, section 12.1, defines
+//! them).
 //!
 //! Decoding trusts nothing: a count is compared with the bytes that are left before anything is allocated for it, a
 //! range lies in its object, and what is decoded satisfies the invariants of the table.
@@ -8,9 +9,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::devices::bucket::lease::Lease;
 use crate::devices::bucket::pieces::{LARGEST_BYTES, Pieces, Source};
 use crate::devices::bucket::table::{FileNumber, FileTable};
-use crate::devices::published::PublishedObject;
+use crate::devices::published::{Process, PublishedObject};
 use crate::format::decode::Decoder;
 use crate::io::varint;
 
@@ -19,12 +21,18 @@ pub(crate) const FORMAT_VERSION: u16 = 1;
 /// Bytes of the tag and the length of a section.
 const SECTION_BYTES: usize = 1 + 4;
 
+const LEASE: u8 = 1;
 const DIRECTORIES: u8 = 4;
 const FILES: u8 = 5;
 const INLINE: u8 = 6;
 const NEXT: u8 = 7;
 /// In this order, each once.
-const SECTIONS: [u8; 4] = [DIRECTORIES, FILES, INLINE, NEXT];
+const SECTIONS: [u8; 5] = [LEASE, DIRECTORIES, FILES, INLINE, NEXT];
+/// Where the first section begins: the lease, so that it can be exchanged.
+const LEASE_AT: usize = MAGIC.len() + 2;
+
+/// Flag of a lease: nobody holds it.
+const RELEASED: u8 = 1;
 
 const HOLE: u8 = 0;
 const IN_OBJECT: u8 = 1;
@@ -41,10 +49,18 @@ pub(crate) enum BodyError {
     Newer(u16),
 }
 
-/// Encodes the files that have names. Bytes in memory go into the body.
+/// What a version of a volume is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Body {
+    pub(crate) lease: Lease,
+    pub(crate) table: FileTable,
+}
+
+/// Encodes a body, with the files that have names. Bytes in memory go into it.
 ///
 /// `objects` has the index of each object that is referred to, by number.
-pub(crate) fn encode(table: &FileTable, objects: &BTreeMap<u64, u64>) -> Vec<u8> {
+pub(crate) fn encode(body: &Body, objects: &BTreeMap<u64, u64>) -> Vec<u8> {
+    let Body { lease, table } = body;
     let (mut directories, mut files, mut inline, mut next) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     varint::put(&mut directories, table.directories().len() as u64);
     let mut before = "";
@@ -63,12 +79,43 @@ pub(crate) fn encode(table: &FileTable, objects: &BTreeMap<u64, u64>) -> Vec<u8>
     varint::put(&mut next, table.next().0);
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    for (tag, section) in SECTIONS.into_iter().zip([directories, files, inline, next]) {
-        bytes.push(tag);
-        bytes.extend_from_slice(&(section.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&section);
+    for (tag, section) in SECTIONS.into_iter().zip([encode_lease(lease), directories, files, inline, next]) {
+        put_section(&mut bytes, tag, &section);
     }
     bytes
+}
+
+fn put_section(onto: &mut Vec<u8>, tag: u8, section: &[u8]) {
+    onto.push(tag);
+    onto.extend_from_slice(&(section.len() as u32).to_le_bytes());
+    onto.extend_from_slice(section);
+}
+
+fn encode_lease(lease: &Lease) -> Vec<u8> {
+    let Lease { is_released, holder, renewed_milliseconds } = lease;
+    let mut bytes = vec![if *is_released { RELEASED } else { 0 }];
+    for number in [*renewed_milliseconds, holder.number.into(), holder.began] {
+        varint::put(&mut bytes, number);
+    }
+    for text in [&holder.host, &holder.machine] {
+        varint::put(&mut bytes, text.len() as u64);
+        bytes.extend_from_slice(text.as_bytes());
+    }
+    bytes
+}
+
+/// A body with another lease, and everything else the same.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn with_lease(body: &[u8], lease: &Lease) -> Result<Vec<u8>, BodyError> {
+    let (begin, rest) = body.split_at_checked(LEASE_AT).ok_or(BodyError::Damaged)?;
+    let mut decoder = Decoder::new(rest);
+    take_section(&mut decoder, LEASE).ok_or(BodyError::Damaged)?;
+    let mut bytes = begin.to_vec();
+    put_section(&mut bytes, LEASE, &encode_lease(lease));
+    bytes.extend_from_slice(decoder.rest());
+    Ok(bytes)
 }
 
 /// A path, without what it shares with the one before.
@@ -118,7 +165,7 @@ fn put_pieces(onto: &mut Vec<u8>, inline: &mut Vec<u8>, pieces: &Pieces, objects
 ///
 /// # Errors
 /// It is of a later version, or contradicts itself or the objects.
-pub(crate) fn decode(bytes: &[u8], objects: &[Arc<PublishedObject>]) -> Result<FileTable, BodyError> {
+pub(crate) fn decode(bytes: &[u8], objects: &[Arc<PublishedObject>]) -> Result<Body, BodyError> {
     let mut decoder = Decoder::new(bytes);
     if decoder.take(MAGIC.len()) != Some(MAGIC) {
         return Err(BodyError::Damaged);
@@ -128,15 +175,19 @@ pub(crate) fn decode(bytes: &[u8], objects: &[Arc<PublishedObject>]) -> Result<F
         Some(version) if version > FORMAT_VERSION => return Err(BodyError::Newer(version)),
         _ => return Err(BodyError::Damaged),
     }
-    table_of(decoder, objects).ok_or(BodyError::Damaged)
+    body_of(decoder, objects).ok_or(BodyError::Damaged)
 }
 
-fn table_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option<FileTable> {
-    let mut section = |tag: u8| {
-        let mut head = Decoder::new(decoder.take(SECTION_BYTES)?);
-        let is_due = head.u8()? == tag;
-        decoder.take(head.u32()? as usize).filter(|_| is_due).map(Cursor::new)
-    };
+/// The next section, if it has this tag.
+fn take_section<'b>(decoder: &mut Decoder<'b>, tag: u8) -> Option<&'b [u8]> {
+    let mut head = Decoder::new(decoder.take(SECTION_BYTES)?);
+    let is_due = head.u8()? == tag;
+    decoder.take(head.u32()? as usize).filter(|_| is_due)
+}
+
+fn body_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option<Body> {
+    let mut section = |tag: u8| take_section(&mut decoder, tag).map(Cursor::new);
+    let mut lease = section(LEASE)?;
     let (mut directories, mut files) = (section(DIRECTORIES)?, section(FILES)?);
     let (inline, mut next) = (section(INLINE)?.rest(), section(NEXT)?);
     let mut table = FileTable::default();
@@ -159,8 +210,9 @@ fn table_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Optio
         table.insert(std::str::from_utf8(&path).ok().filter(|_| is_next)?, number, pieces).ok()?;
     }
     table.set_next(end);
-    let is_read = [directories, files, next].iter().all(|section| section.rest().is_empty());
-    (is_read && decoder.rest().is_empty() && inline.used == inline.bytes.len()).then_some(table)
+    let body = Body { lease: lease.lease()?, table };
+    let is_read = [lease, directories, files, next].iter().all(|section| section.rest().is_empty());
+    (is_read && decoder.rest().is_empty() && inline.used == inline.bytes.len()).then_some(body)
 }
 
 /// The bytes in the body, used in the order of the files.
@@ -202,6 +254,26 @@ impl<'b> Cursor<'b> {
         (count.checked_mul(least)? <= self.rest().len()).then_some(count)
     }
 
+    fn byte(&mut self) -> Option<u8> {
+        varint::take_bytes(self.bytes, &mut self.at, 1)?.first().copied()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = self.number()?;
+        let bytes = varint::take_bytes(self.bytes, &mut self.at, length)?;
+        std::str::from_utf8(bytes).ok().map(str::to_owned)
+    }
+
+    fn lease(&mut self) -> Option<Lease> {
+        let flags = self.byte().filter(|flags| flags & !RELEASED == 0)?;
+        let (renewed_milliseconds, number, began) =
+            (self.number()?, u32::try_from(self.number()?).ok()?, self.number()?);
+        let mut holder = Process::default();
+        (holder.number, holder.began) = (number, began);
+        (holder.host, holder.machine) = (self.text()?, self.text()?);
+        Some(Lease { is_released: flags == RELEASED, holder, renewed_milliseconds })
+    }
+
     /// The path after `path`, which becomes it.
     fn path(&mut self, path: &mut Vec<u8>) -> Option<()> {
         let same = usize::try_from(self.number()?).ok().filter(|same| *same <= path.len())?;
@@ -215,7 +287,7 @@ impl<'b> Cursor<'b> {
         let mut pieces = Pieces::default();
         let mut before = None;
         for _ in 0..self.count(LEAST_PIECE_BYTES)? {
-            let kind = varint::take_bytes(self.bytes, &mut self.at, 1)?.first().copied()?;
+            let kind = self.byte()?;
             let length = self.number()?;
             let is_sound = length > 0 && pieces.size_bytes().checked_add(length)? <= LARGEST_BYTES;
             let source = match kind {

@@ -44,8 +44,19 @@ fn words(table: &FileTable) -> Vec<String> {
     directories.chain(files).chain([format!("next {}", table.next().0)]).collect()
 }
 
-/// A table with something of each kind.
-pub(crate) fn a_table(objects: &[Arc<PublishedObject>]) -> FileTable {
+/// A body with something of each kind.
+pub(crate) fn a_body(objects: &[Arc<PublishedObject>]) -> Body {
+    Body { lease: a_lease(), table: a_table(objects) }
+}
+
+fn a_lease() -> Lease {
+    let mut holder = Process::default();
+    (holder.number, holder.began) = (4711, 1 << 40);
+    (holder.host, holder.machine) = ("host".to_owned(), "the machine".to_owned());
+    Lease { is_released: false, holder, renewed_milliseconds: 300 }
+}
+
+fn a_table(objects: &[Arc<PublishedObject>]) -> FileTable {
     let mut table = FileTable::default();
     table.create_directory("index/pins").unwrap();
     table.create_directory("segments").unwrap();
@@ -66,12 +77,13 @@ pub(crate) fn a_table(objects: &[Arc<PublishedObject>]) -> FileTable {
 #[test]
 fn a_table_is_read_back() {
     let objects = three_objects();
-    let table = a_table(&objects);
-    let bytes = encode(&table, &indexes(&objects));
+    let body = a_body(&objects);
+    let bytes = encode(&body, &indexes(&objects));
     let found = decode(&bytes, &objects).unwrap();
-    assert_eq!(words(&found), words(&table));
+    assert_eq!(found.lease, a_lease());
+    assert_eq!(words(&found.table), words(&body.table));
     assert_eq!(
-        words(&found),
+        words(&found.table),
         [
             "index/",
             "index/pins/",
@@ -95,12 +107,30 @@ fn a_table_is_read_back() {
     }
 }
 
+#[test]
+fn a_lease_is_exchanged_alone() {
+    let objects = three_objects();
+    let before = encode(&a_body(&objects), &indexes(&objects));
+    let released = with_lease(&before, &Lease::default()).unwrap();
+    let found = decode(&released, &objects).unwrap();
+    assert!(found.lease.is_released && released.len() < before.len());
+    assert_eq!(words(&found.table), words(&a_table(&objects)));
+    assert_eq!(with_lease(&released, &a_lease()).unwrap(), before);
+    for end in 0..=LEASE_AT + SECTION_BYTES {
+        assert!(with_lease(&before[..end], &Lease::default()).is_err(), "cut at {end}");
+    }
+    let mut strange = before;
+    strange[LEASE_AT + SECTION_BYTES] = 2;
+    assert_eq!(decode(&strange, &objects).unwrap_err(), BodyError::Damaged, "a flag that nobody sets");
+}
+
 /// Counts and lengths that are not there allocate nothing.
 #[test]
 fn what_claims_to_be_long_is_refused() {
     let objects = three_objects();
-    let bytes = encode(&FileTable::default(), &BTreeMap::new());
-    let files_at = MAGIC.len() + 2 + SECTION_BYTES + 1 + SECTION_BYTES;
+    let bytes = encode(&Body::default(), &BTreeMap::new());
+    // The lease: flags, three numbers, two lengths.
+    let files_at = LEASE_AT + SECTION_BYTES + 6 + SECTION_BYTES + 1 + SECTION_BYTES;
     for claim in [&[0xff, 0xff, 0xff, 0xff, 0x0f][..], &[0xff; 9]] {
         let mut long = bytes[..files_at].to_vec();
         long.extend_from_slice(claim);
@@ -156,16 +186,18 @@ proptest! {
                 }
             }
         }
-        let bytes = encode(&table, &indexes(&objects));
+        let body = Body { lease: a_lease(), table };
+        let bytes = encode(&body, &indexes(&objects));
         let found = decode(&bytes, &objects).unwrap();
-        prop_assert_eq!(words(&found), words(&table));
+        prop_assert_eq!(words(&found.table), words(&body.table));
+        prop_assert_eq!(&found.lease, &body.lease);
         prop_assert_eq!(encode(&found, &indexes(&objects)), bytes);
     }
 
     #[test]
     fn any_bytes_are_refused_or_read(at in 0..400_usize, byte in any::<u8>(), rest in proptest::collection::vec(any::<u8>(), 0..60)) {
         let objects = three_objects();
-        let mut bytes = encode(&a_table(&objects), &indexes(&objects));
+        let mut bytes = encode(&a_body(&objects), &indexes(&objects));
         let at = at % bytes.len();
         bytes[at] = byte;
         check(&bytes, &objects);
@@ -176,8 +208,9 @@ proptest! {
 
 /// What is decoded can be encoded, and is the same then.
 fn check(bytes: &[u8], objects: &[Arc<PublishedObject>]) {
-    if let Ok(table) = decode(bytes, objects) {
-        let again = encode(&table, &indexes(objects));
-        assert_eq!(words(&decode(&again, objects).unwrap()), words(&table));
+    if let Ok(body) = decode(bytes, objects) {
+        let again = decode(&encode(&body, &indexes(objects)), objects).unwrap();
+        assert_eq!(words(&again.table), words(&body.table));
+        assert_eq!(again.lease, body.lease);
     }
 }

@@ -1,0 +1,185 @@
+//! The lock of a store in a bucket: its lease, taken and released.
+//!
+//! - Whoever finds the lease released, or its holder dead on this machine, takes it at once; otherwise its holder is
+//!   watched first. What is taken is the manifest that the decision was made by, or nothing: of several who decide at
+//!   once, one takes it.
+//! - What is released is published with everything else. What cannot be published then is gone, as if the process had
+//!   ended, and the lease with it, once the others see that nobody renews it.
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::body;
+use super::lease::{Heart, Lease, Watched, path_of, watch};
+use super::volume::{Author, Log, Volume};
+use crate::devices::objects::{ObjectError, Tag};
+use crate::devices::platform::Lock;
+use crate::devices::published::{Reader, Writer};
+use crate::format::ids::Epoch;
+use crate::locks::lock;
+
+/// How often a writer begins on a manifest that others replace meanwhile.
+const MOST_BEGINNINGS: u32 = 10;
+/// For how long it is remembered that another process writes: the engine asks several times.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// The right to write, as far as this process knows.
+#[derive(Debug, Default)]
+pub(super) struct Right {
+    is_held: bool,
+    /// By the clock of the surroundings.
+    busy_until: Duration,
+}
+
+/// What whoever wants to write knows.
+struct Known {
+    tag: Tag,
+    epoch: Epoch,
+    lease: Lease,
+}
+
+impl Volume {
+    /// Begins to write; `None` if this process does already, or another one does.
+    ///
+    /// # Errors
+    /// Nothing can be written to it.
+    pub(crate) fn lock(self: &Arc<Self>) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut right = lock(&self.right);
+        if right.is_held || self.bucket.surroundings.elapsed() < right.busy_until {
+            return Ok(None);
+        }
+        self.is_sound()?;
+        if !self.begin()? {
+            right.busy_until = self.bucket.surroundings.elapsed() + BUSY;
+            return Ok(None);
+        }
+        right.is_held = true;
+        Ok(Some(Box::new(WriterLock { volume: Arc::clone(self) })))
+    }
+
+    /// Whether a process holds the lease, or may, as of what readers know.
+    pub(super) fn is_leased(&self) -> bool {
+        let is_known = self.look(|_| ()).is_ok();
+        !is_known || !lock(&self.files).lease.is_free(&*self.bucket.surroundings)
+    }
+
+    /// Who holds the lease, in words.
+    pub(super) fn holder(&self) -> Option<String> {
+        let files = lock(&self.files);
+        (!files.lease.is_released).then(|| files.lease.holder.to_string())
+    }
+
+    /// `None` if there is nothing to begin on: this process writes, or will create the log.
+    fn known(&self) -> Option<Known> {
+        let log = lock(&self.log);
+        let files = lock(&self.files);
+        match &*log {
+            Log::Reading(reader) => {
+                let (tag, epoch) = (reader.tag().clone(), reader.manifest().epoch());
+                Some(Known { tag, epoch, lease: files.lease.clone() })
+            }
+            Log::Writing(_) | Log::Absent => None,
+        }
+    }
+
+    /// Becomes the writer of the log as it is known here, or of a newer version; returns whether it has.
+    fn begin(&self) -> io::Result<bool> {
+        let mut have_others_published = false;
+        for _ in 0..MOST_BEGINNINGS {
+            let Some(Known { tag, epoch, lease }) = self.known() else {
+                lock(&self.files).set_writable(true);
+                return Ok(true);
+            };
+            let is_free = lease.is_free(&*self.bucket.surroundings);
+            if !is_free && have_others_published {
+                return Ok(false);
+            }
+            let watched = if is_free { Watched::Silent } else { self.watch(&lease, epoch, &tag)? };
+            match watched {
+                Watched::Lives => return Ok(false),
+                Watched::Silent if self.take(&tag)? => {
+                    if !lease.is_released {
+                        // What is left of it is garbage that a compaction finds.
+                        let _ = self.bucket.objects.delete(&path_of(epoch));
+                    }
+                    return Ok(true);
+                }
+                Watched::Silent | Watched::Published => {}
+            }
+            have_others_published = true;
+            self.refresh()?;
+        }
+        Ok(false)
+    }
+
+    fn watch(&self, lease: &Lease, epoch: Epoch, tag: &Tag) -> io::Result<Watched> {
+        watch(&self.bucket, lease, epoch, tag).map_err(ObjectError::into_io)
+    }
+
+    /// Begins an epoch on the manifest with a tag; returns whether that was still the newest one.
+    fn take(&self, tag: &Tag) -> io::Result<bool> {
+        let mut log = lock(&self.log);
+        let Log::Reading(reader) = &*log else { return Ok(false) };
+        if reader.tag() != tag {
+            return Ok(false);
+        }
+        let lease = Lease::own(&*self.bucket.surroundings);
+        let body = body::with_lease(reader.manifest().body(), &lease).expect("what was read is a body");
+        let begun = Writer::open_if(reader, body);
+        let Some(writer) = begun.map_err(|error| io::Error::other(error.to_string()))? else { return Ok(false) };
+        let mut files = lock(&self.files);
+        let inline_bytes = files.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
+        let heart = Heart::begin(&self.bucket, writer.manifest().epoch());
+        *log = Log::Writing(Box::new(Author { writer, staged: BTreeMap::new(), inline_bytes, heart }));
+        files.lease = lease;
+        files.set_writable(true);
+        Ok(true)
+    }
+
+    /// Publishes the rest, releases the lease, and reads on what is published.
+    fn end(&self) {
+        let mut log = lock(&self.log);
+        // Call `sync` first to learn whether everything is durable.
+        let is_released = self.publish_next(&mut log, true).is_ok();
+        lock(&self.files).set_writable(false);
+        *log = match std::mem::replace(&mut *log, Log::Absent) {
+            Log::Writing(author) => {
+                if is_released {
+                    author.heart.end();
+                }
+                let reader = author.writer.into_reader();
+                self.read_on(&reader);
+                Log::Reading(reader)
+            }
+            other => other,
+        };
+        drop(log);
+        lock(&self.right).is_held = false;
+    }
+
+    /// Forgets what was written and not published: objects that were staged are no longer this process's to publish.
+    fn read_on(&self, reader: &Reader) {
+        // What this process encoded, it can decode.
+        if let Ok(body) = self.body_of(reader) {
+            lock(&self.files).become_next(body);
+        }
+    }
+}
+
+/// The lock of the store, held by this process.
+#[derive(Debug)]
+struct WriterLock {
+    volume: Arc<Volume>,
+}
+
+impl Lock for WriterLock {}
+
+impl Drop for WriterLock {
+    fn drop(&mut self) {
+        self.volume.end();
+    }
+}
