@@ -4,11 +4,13 @@
 //! | module | subject |
 //! | --- | --- |
 //! | [`bucket`] | a log that is published to a bucket, in a world of its own |
+//! | [`bucketed`] | a store in the bucket of a world |
 //! | `cost` | the cost of a record that rots |
 //! | [`machines`] | processes on machines, and a time that passes when one of them waits |
 //! | [`media`] | what is written, separate from what is durable: one file, the names of one device |
 //! | [`mishap`] | faults of whole devices and single writes: missing, empty, stale, swapped, damaged, betrayed |
 //! | [`world`] | several devices that crash together; faults; the count of operations |
+//! | [`world_objects`] | the bucket of a world, and what becomes of requests |
 //! | [`device`] | the devices as the store sees them, and methods that damage them |
 //! | [`state`] | all objects of a store, and the effect of changes on them |
 //! | [`moments`] | when objects were changed and created |
@@ -23,6 +25,7 @@
 //! of it. The simulation assumes only what docs/FORMAT.md, section 2, assumes of the media.
 
 pub(crate) mod bucket;
+pub(crate) mod bucketed;
 mod cost;
 pub(crate) mod device;
 pub(crate) mod ever;
@@ -39,6 +42,7 @@ pub(crate) mod subject;
 pub(crate) mod trial;
 pub(crate) mod workload;
 pub(crate) mod world;
+pub(crate) mod world_objects;
 
 /// Whether failures are listed (`GRANULO_GO_ON`), and the first does not end a run.
 fn goes_on() -> bool {

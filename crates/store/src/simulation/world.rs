@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::media::{File, Luck, Names};
 use super::mishap::{Betrayal, FileKind, Outage, Passing};
+use super::world_objects::Shelf;
 use crate::index::table::INDEX_DIRECTORY;
 use crate::random::Random;
 
@@ -134,6 +135,8 @@ pub(super) struct WorldState {
     /// The time, in this world and in later ones.
     now_nanoseconds: i64,
     pub(super) next_file: u64,
+    /// The objects in its bucket.
+    pub(super) shelf: Shelf,
     /// Paths and the disks at them.
     pub(super) places: BTreeMap<String, usize>,
     /// Writes that a device will acknowledge but not do.
@@ -172,6 +175,7 @@ impl WorldState {
             drawn: 0,
             now_nanoseconds: 1_000_000_000,
             next_file,
+            shelf: Shelf::default(),
             operations: 0,
             counts_reads: false,
             refuses_pins: false,
@@ -185,7 +189,10 @@ impl WorldState {
     /// The world after this one: the disks keep their places.
     fn followed_by(&self, disks: Vec<Disk>, random: Random) -> World {
         let (places, drawn, now_nanoseconds) = (self.places.clone(), self.drawn, self.now_nanoseconds);
-        World::of(WorldState { places, drawn, now_nanoseconds, ..WorldState::new(disks, random) })
+        let mut next = WorldState { places, drawn, now_nanoseconds, ..WorldState::new(disks, random) };
+        next.shelf = self.shelf.clone();
+        next.shelf.remains(&mut next.random);
+        World::of(next)
     }
 
     fn has_crashed(&self) -> bool {

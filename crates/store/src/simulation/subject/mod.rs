@@ -338,6 +338,10 @@ impl Subject for Simulated {
 }
 
 impl Simulated {
+    pub(super) fn of(store: Store) -> Simulated {
+        Simulated { store }
+    }
+
     /// Opens the store with this home.
     pub(crate) fn open_as(home: &Path, world: &World, access: Access) -> Result<Simulated> {
         Simulated::open_how(home, world, access, &OpenOptions::default())
