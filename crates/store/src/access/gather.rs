@@ -125,7 +125,8 @@ impl Engine {
         most_threads: usize,
         take: &(dyn Fn(usize, Result<Record<'_>>) + Sync),
     ) {
-        let spans = spans(wanted, joining);
+        let gap_bytes = joining.gap_bytes.max(self.platform.least_gap_bytes());
+        let spans = spans(wanted, Joining { gap_bytes, ..joining });
         let next = AtomicUsize::new(0);
         let work = || {
             let (mut buffer, mut fallback) = (Vec::new(), Vec::new());

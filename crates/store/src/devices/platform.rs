@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::anchored::Anchor;
+use super::bucket::BucketStatus;
 use super::device::Device;
 use crate::error::Result;
 use crate::format::geometry::{Node, PRIVATE_MODE};
@@ -118,6 +119,14 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn private_device(&self) -> Result<PrivateDevice>;
     /// Nanoseconds since 1970.
     fn now_nanoseconds(&self) -> i64;
+    /// A gap of at most so many bytes between two ranges of a file is worth reading, whatever reads.
+    fn least_gap_bytes(&self) -> u64 {
+        0
+    }
+    /// What the store has in its bucket, if it is in one.
+    fn bucket(&self) -> Option<BucketStatus> {
+        None
+    }
     /// Holds publications back, if a sync is one.
     fn hold(&self) -> Box<dyn Hold> {
         Box::new(NoHold)

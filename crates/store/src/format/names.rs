@@ -9,6 +9,9 @@ pub(crate) const EXTENTS: &str = "extents";
 /// Suffix of a file that is not complete: nobody reads it before it has another name.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
+/// Directory of the index on its device.
+pub(crate) const INDEX_DIRECTORY: &str = "index";
+
 /// Path of a segment on its devices.
 pub(crate) fn segment_path(segment: SegmentId) -> String {
     format!("{SEGMENTS}/{:016x}-{:08x}", segment.number.0, segment.epoch.low_half())

@@ -200,7 +200,12 @@ impl DeviceFile for ReadFile {
     }
 
     fn copy(&self, turn: usize) -> Option<io::Result<Arc<dyn DeviceFile>>> {
-        self.copies.places().get(turn).map(|place| place.device.open(&self.path, Mode::Read))
+        let places = self.copies.places();
+        match places.get(turn) {
+            Some(place) => Some(place.device.open(&self.path, Mode::Read)),
+            // One that is not cached, if the device of this one has a cache.
+            None => self.file.copy(1 + turn - places.len()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::choice::dead_bytes;
 use super::scrub::{FINISHED, finished};
 use crate::Store;
+use crate::devices::bucket::BucketStatus;
 use crate::devices::device::{Device, Mode, Room};
 use crate::devices::platform::UnknownPin;
 use crate::devices::slot::{Slot, Trouble};
@@ -147,6 +148,8 @@ pub struct StoreStatus {
     pub has_writer: bool,
     /// Objects by kind, if they were counted.
     pub census: Option<Census>,
+    /// What is in its bucket, and what that was asked, if it is in one.
+    pub bucket: Option<BucketStatus>,
 }
 
 impl StoreStatus {
@@ -281,6 +284,7 @@ impl Engine {
             latched: self.latched().map(str::to_owned),
             has_writer: self.is_writer() || self.platform.is_locked(&self.home),
             census: if with_census { Some(self.census()?) } else { None },
+            bucket: self.platform.bucket(),
         })
     }
 

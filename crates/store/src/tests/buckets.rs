@@ -83,7 +83,7 @@ fn a_bucket() -> (Arc<Counting>, PathBuf) {
 
 /// Readers that always ask, and small objects.
 fn options() -> OpenOptions {
-    let bucket = BucketOptions { object_bytes: 128 << 10, poll: Duration::ZERO };
+    let bucket = BucketOptions { object_bytes: 128 << 10, poll: Duration::ZERO, ..BucketOptions::default() };
     OpenOptions { bucket, ..OpenOptions::default() }
 }
 

@@ -15,6 +15,7 @@ use crate::random::Random;
 
 mod acknowledged;
 mod attributes;
+mod bucket_requests;
 mod buckets;
 mod copying;
 mod devices;

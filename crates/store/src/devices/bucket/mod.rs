@@ -14,19 +14,28 @@
 //! | `volume` | a table and the log that it is published to; reading, and newer versions |
 //! | `publish` | cuts: what is put into objects, and when; holds |
 //! | `lease`, `lock` | who may publish, and how another process learns that it no longer lives |
+//! | `fetch` | reading objects in few requests, and ahead |
+//! | `streams`, `memory`, `cache` | who reads in order; what of objects is in memory, and on disk |
+//! | `counts` | requests |
 //! | `file`, `device`, `platform` | the volume as the engine sees it |
 
 pub(crate) mod body;
+mod cache;
+pub(crate) mod counts;
 mod device;
+mod fetch;
 mod file;
 pub(crate) mod lease;
 mod lock;
+mod memory;
 pub(crate) mod pieces;
 pub(crate) mod platform;
 mod publish;
+mod streams;
 pub(crate) mod table;
 pub(crate) mod volume;
 
+pub use counts::{BucketStatus, Requests, StoredObjects};
 pub use volume::BucketOptions;
 
 #[cfg(test)]

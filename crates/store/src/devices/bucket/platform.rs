@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::counts::BucketStatus;
 use super::device::VolumeDevice;
+use super::fetch::NEAR_BYTES;
 use super::volume::Volume;
 use crate::devices::anchored::Anchor;
 use crate::devices::device::Device;
@@ -35,6 +37,11 @@ impl BucketPlatform {
     /// The machine of the store whose home is a volume.
     pub(crate) fn new(home: &Path, volume: Volume) -> BucketPlatform {
         BucketPlatform { volume: Arc::new(volume), home: home.to_owned() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
     }
 
     /// The path in the volume of a directory; `None` if it is not in it.
@@ -131,6 +138,14 @@ impl Platform for BucketPlatform {
     fn idle_interval(&self) -> Option<Duration> {
         // A mark of an idle log is a publication, and the next batch has it.
         None
+    }
+
+    fn least_gap_bytes(&self) -> u64 {
+        NEAR_BYTES
+    }
+
+    fn bucket(&self) -> Option<BucketStatus> {
+        self.volume.status()
     }
 
     fn hold(&self) -> Box<dyn Hold> {

@@ -246,7 +246,9 @@ impl Volume {
             // A log that begins with objects begins empty: objects are put by a writer whose epoch has begun.
             let begun = Body { lease: Lease::own(&*self.bucket.surroundings), table: FileTable::default() };
             let (first, inline_bytes) = if is_small { (&cut, inline_bytes) } else { (&begun, 0) };
-            *log = Log::Writing(Box::new(self.create(first, inline_bytes)?));
+            let author = self.create(first, inline_bytes)?;
+            self.keep(author.writer.manifest());
+            *log = Log::Writing(Box::new(author));
             if is_small {
                 return Ok(Moves::default());
             }

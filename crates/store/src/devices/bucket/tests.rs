@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tempfile::TempDir;
 
 use super::BucketOptions;
 use super::platform::BucketPlatform;
@@ -25,7 +26,7 @@ const NAMES: [&str; 6] = ["superblock", "segments/1", "segments/2", "extents/1",
 const DIRECTORIES: [&str; 3] = ["segments", "extents", "index"];
 
 fn options() -> BucketOptions {
-    BucketOptions { object_bytes: 2000, poll: Duration::ZERO }
+    BucketOptions { object_bytes: 2000, poll: Duration::ZERO, ..BucketOptions::default() }
 }
 
 /// A process that takes every other one for dead, without patience.
@@ -133,6 +134,15 @@ struct Play {
     holds: Vec<Box<dyn Hold>>,
     published: Contents,
     reader: BucketPlatform,
+    /// Another one, with the cache of others before it.
+    cached: BucketPlatform,
+    cache: TempDir,
+}
+
+/// A reader with a cache, which is too small for everything.
+fn cached(bucket: &Arc<Memory>, cache: &TempDir) -> BucketPlatform {
+    let options = BucketOptions { cache: Some(cache.path().to_owned()), cache_bytes: 20_000, ..options() };
+    BucketPlatform::new(Path::new(HOME), Volume::open(bucket.clone(), machine(), options).unwrap())
 }
 
 impl Play {
@@ -145,8 +155,11 @@ impl Play {
         let lock = machine.lock(Path::new(HOME)).unwrap();
         assert!(lock.is_some() && machine.lock(Path::new(HOME)).unwrap().is_none());
         let reader = platform(bucket.clone());
+        let cache = tempfile::tempdir().unwrap();
+        let cached = cached(&bucket, &cache);
         let (model, published) = (Model::default(), Contents::new());
-        Play { bucket, machine, lock, device, model, handles: Vec::new(), holds: Vec::new(), published, reader }
+        let (handles, holds) = (Vec::new(), Vec::new());
+        Play { bucket, machine, lock, device, model, handles, holds, published, reader, cached, cache }
     }
 
     fn do_step(&mut self, step: &Step) {
@@ -237,6 +250,7 @@ impl Play {
         self.holds.clear();
         std::mem::forget(self.lock.take());
         self.machine = platform(self.bucket.clone());
+        self.cached = cached(&self.bucket, &self.cache);
         self.device = self.machine.device(Path::new(HOME));
         self.lock = self.machine.lock(Path::new(HOME)).unwrap();
         self.model = Model::default();
@@ -258,6 +272,8 @@ impl Play {
         }
         let seen = contents(&*self.reader.device(Path::new(HOME))).unwrap();
         assert_eq!(seen, self.published, "what a reader sees is the last cut");
+        let seen = contents(&*self.cached.device(Path::new(HOME))).unwrap();
+        assert_eq!(seen, self.published, "what another one has kept is of it");
     }
 }
 

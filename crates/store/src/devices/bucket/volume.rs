@@ -12,22 +12,26 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use super::body::{self, Body, BodyError};
+use super::cache::DiskCache;
+use super::counts::{BucketStatus, Counted, StoredObjects};
+use super::fetch::{FetchError, Fetcher, Reading, SHORT_FILE_BYTES, unreadable};
 use super::lease::{Heart, Lease};
 use super::lock::Right;
 use super::pieces::{LARGEST_BYTES, Piece, Source};
 use super::table::{FileNumber, FileTable};
 use crate::devices::objects::{ObjectError, Objects};
-use crate::devices::published::{Bucket, MANIFEST, PublishedObject, Reader, Staged, Surroundings, Writer};
+use crate::devices::published::{Bucket, MANIFEST, Manifest, PublishedObject, Reader, Staged, Surroundings, Writer};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::Class;
 use crate::locks::lock;
 
-/// Error for unreadable data, as of a bad sector.
-const UNREADABLE: i32 = rustix::io::Errno::IO.raw_os_error();
 /// How often a reader takes in a newer version because an object is gone, before that is an error.
 const MOST_REFRESHES: u32 = 3;
 
@@ -40,11 +44,16 @@ pub struct BucketOptions {
     pub object_bytes: u64,
     /// How old what a reader knows may be before it asks for a newer version.
     pub poll: Duration,
+    /// A directory for what processes on this machine have read of indexes, so that the next one need not; made when it
+    /// is needed. Any number of stores and processes may share it. `None`: each process reads for itself.
+    pub cache: Option<PathBuf>,
+    /// Most bytes in that directory.
+    pub cache_bytes: u64,
 }
 
 impl Default for BucketOptions {
     fn default() -> BucketOptions {
-        BucketOptions { object_bytes: 32 << 20, poll: Duration::from_millis(500) }
+        BucketOptions { object_bytes: 32 << 20, poll: Duration::from_millis(500), cache: None, cache_bytes: 1 << 30 }
     }
 }
 
@@ -88,6 +97,8 @@ pub(super) struct Files {
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(super) bucket: Bucket,
+    counted: Arc<Counted>,
+    fetcher: Fetcher,
     pub(super) options: BucketOptions,
     pub(super) log: Mutex<Log>,
     pub(super) files: Mutex<Files>,
@@ -137,8 +148,15 @@ fn body_of(bucket: &Bucket, reader: &Reader) -> Result<Body> {
     })
 }
 
-fn unreadable() -> io::Error {
-    io::Error::from_raw_os_error(UNREADABLE)
+/// How a handle reads its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Only what is asked for.
+    Plain,
+    /// Through the caches: it is part of an index.
+    Kept,
+    /// Past the caches, which then have what the bucket has.
+    Renewed,
 }
 
 impl Volume {
@@ -152,6 +170,8 @@ impl Volume {
         surroundings: Arc<dyn Surroundings>,
         options: BucketOptions,
     ) -> Result<Volume> {
+        let counted = Arc::new(Counted::new(objects));
+        let objects: Arc<dyn Objects> = counted.clone();
         let bucket = Bucket { objects: Arc::clone(&objects), surroundings: Arc::clone(&surroundings) };
         let (log, Body { lease, table }) = match Reader::open(objects, surroundings) {
             Ok(reader) => {
@@ -164,14 +184,28 @@ impl Volume {
         let is_writable = matches!(log, Log::Absent);
         let (changes, published_changes, asked) = (0, 0, Instant::now());
         let files = Files { table, lease, is_writable, changes, published_changes, asked, failure: None };
-        Ok(Volume {
+        let fetcher = Fetcher::new(bucket.clone());
+        let volume = Volume {
             bucket,
+            counted,
+            fetcher,
             options,
             log: Mutex::new(log),
             files: Mutex::new(files),
             holders: Mutex::default(),
             right: Mutex::default(),
-        })
+        };
+        if let Log::Reading(reader) = &*lock(&volume.log) {
+            volume.keep(reader.manifest());
+        }
+        Ok(volume)
+    }
+
+    /// Keeps what is read of the index of this store where the options say.
+    pub(super) fn keep(&self, manifest: &Manifest) {
+        if let Some(directory) = &self.options.cache {
+            self.fetcher.keep_in(DiskCache::new(directory, manifest.store(), self.options.cache_bytes));
+        }
     }
 
     /// Whether there is a log, or anything to create one with.
@@ -184,12 +218,9 @@ impl Volume {
     /// # Errors
     /// A newer version cannot be read.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut FileTable) -> T) -> io::Result<T> {
-        let is_due = {
-            let files = lock(&self.files);
-            !files.is_writable && files.asked.elapsed() >= self.options.poll
-        };
-        if is_due {
-            self.refresh()?;
+        let is_due = |files: &Files| !files.is_writable && files.asked.elapsed() >= self.options.poll;
+        if is_due(&lock(&self.files)) {
+            self.refresh_if(is_due)?;
         }
         Ok(look(&mut lock(&self.files).table))
     }
@@ -199,8 +230,16 @@ impl Volume {
     /// # Errors
     /// It cannot be read, or is older than what was read before.
     pub(super) fn refresh(&self) -> io::Result<()> {
+        self.refresh_if(|_| true)
+    }
+
+    /// The same, if it still is to be done once others have that are at it.
+    fn refresh_if(&self, is_due: impl Fn(&Files) -> bool) -> io::Result<()> {
         let mut log = lock(&self.log);
         let Log::Reading(reader) = &mut *log else { return Ok(()) };
+        if !is_due(&lock(&self.files)) {
+            return Ok(());
+        }
         let asked = Instant::now();
         let told = |error: Error| io::Error::other(error.to_string());
         let newer = match reader.refresh().map_err(told)? {
@@ -276,55 +315,107 @@ impl Volume {
         self.look(|table| table.pieces(number).map_or(0, |pieces| pieces.size_bytes()))
     }
 
+    /// Size of a file in bytes, as far as is known here.
+    pub(super) fn known_size_bytes(&self, number: FileNumber) -> u64 {
+        lock(&self.files).table.pieces(number).map_or(0, |pieces| pieces.size_bytes())
+    }
+
+    /// The pieces of a range of a file, and if it is short, all of them.
+    fn pieces_of(&self, number: FileNumber, range: Range<u64>) -> (Vec<Piece>, Vec<Piece>) {
+        let files = lock(&self.files);
+        let Some(pieces) = files.table.pieces(number) else { return Default::default() };
+        let whole = if pieces.size_bytes() <= SHORT_FILE_BYTES { 0..SHORT_FILE_BYTES } else { 0..0 };
+        (pieces.within(range).collect(), pieces.within(whole).collect())
+    }
+
     /// Reads bytes of a file; fewer only at its end.
     ///
     /// # Errors
     /// Of the bucket; `EIO` if an object is gone, or has another length.
-    pub(super) fn read(&self, number: FileNumber, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    pub(super) fn read(&self, number: FileNumber, buffer: &mut [u8], at: u64, way: Way) -> io::Result<usize> {
         let range = at..at.saturating_add(buffer.len() as u64);
-        let pieces = || -> Vec<Piece> {
-            let files = lock(&self.files);
-            files.table.pieces(number).map(|pieces| pieces.within(range.clone()).collect()).unwrap_or_default()
-        };
+        let (mut pieces, mut whole) = self.pieces_of(number, range.clone());
+        match way {
+            Way::Renewed => self.fetcher.forget(&pieces),
+            Way::Plain | Way::Kept => self.read_ahead(number, &range, &pieces, way),
+        }
         for _ in 0..MOST_REFRESHES {
-            match self.fill(buffer, at, &pieces()) {
-                // It may have been replaced, and dropped, since the version that is known here.
-                Err(ObjectError::NotFound) => self.refresh()?,
-                Err(error) => return Err(error.into_io()),
+            let reading = if way == Way::Plain { Reading::Plain } else { Reading::Kept(&whole) };
+            let gone = match self.fetcher.fill(buffer, at, &pieces, reading) {
+                Err(FetchError { object, error: ObjectError::NotFound }) => object,
+                Err(FetchError { error, .. }) => return Err(error.into_io()),
                 Ok(filled) => return Ok(filled),
+            };
+            // It may have been replaced, and dropped, since the version that is known here.
+            self.refresh()?;
+            (pieces, whole) = self.pieces_of(number, range.clone());
+            let is_gone =
+                |piece: &Piece| matches!(&piece.source, Source::Object { object, .. } if object.name() == gone);
+            if pieces.iter().any(is_gone) {
+                break;
             }
         }
         Err(unreadable())
     }
 
-    fn fill(&self, buffer: &mut [u8], at: u64, pieces: &[Piece]) -> std::result::Result<usize, ObjectError> {
-        let mut filled = 0;
-        for piece in pieces {
-            let begin = (piece.at - at) as usize;
-            filled = begin + piece.length as usize;
-            let Some(place) = buffer.get_mut(begin..filled) else { break };
-            match (&piece.source, piece.bytes()) {
-                (Source::Object { object, offset }, _) => {
-                    place.copy_from_slice(&self.fetch(object, *offset, piece.length)?);
-                }
-                (_, Some(bytes)) => place.copy_from_slice(bytes),
-                (_, None) => place.fill(0),
-            }
+    /// Begins to fetch what will be read next, if a read of some pieces is one in a row.
+    fn read_ahead(&self, number: FileNumber, range: &Range<u64>, pieces: &[Piece], way: Way) {
+        let is_in_object = |piece: &Piece| matches!(piece.source, Source::Object { .. });
+        // A short file of an index is fetched as a whole.
+        let is_whole = way == Way::Kept && self.known_size_bytes(number) <= SHORT_FILE_BYTES;
+        if is_whole || !pieces.iter().any(is_in_object) {
+            return;
         }
-        Ok(filled)
+        if let Some(ahead) = self.fetcher.note(number, range.clone()) {
+            self.will_read(number, ahead, way);
+        }
     }
 
-    /// Reads a range of an object.
-    pub(super) fn fetch(
-        &self,
-        object: &PublishedObject,
-        offset: u64,
-        length: u64,
-    ) -> std::result::Result<Vec<u8>, ObjectError> {
-        let piece = self.bucket.read(&object.path(), offset..offset + length)?;
-        if piece.head.size_bytes != object.length_bytes() || piece.bytes.len() as u64 != length {
-            return Err(ObjectError::Failed(unreadable()));
-        }
-        Ok(piece.bytes)
+    /// Begins to fetch a range of a file that will be read soon.
+    pub(super) fn will_read(&self, number: FileNumber, range: Range<u64>, way: Way) {
+        let (pieces, whole) = self.pieces_of(number, range);
+        let reading = if way == Way::Plain { Reading::Plain } else { Reading::Kept(&whole) };
+        self.fetcher.fetch_ahead(&pieces, reading);
+    }
+
+    /// The next reads of a file ask the bucket.
+    pub(super) fn forget(&self, number: FileNumber) {
+        self.fetcher.forget(&self.pieces_of(number, 0..LARGEST_BYTES).0);
+    }
+
+    /// What is in the bucket as far as is known here, and what this process has asked it; `None` if there is no log yet.
+    pub(super) fn status(&self) -> Option<BucketStatus> {
+        let log = lock(&self.log);
+        let manifest = match &*log {
+            Log::Absent => return None,
+            Log::Reading(reader) => reader.manifest(),
+            Log::Writing(author) => author.writer.manifest(),
+        };
+        let of_class = |class: Class| {
+            let lengths =
+                manifest.objects().filter(|object| object.class() == class).map(PublishedObject::length_bytes);
+            StoredObjects { objects: lengths.clone().count() as u64, bytes: lengths.sum() }
+        };
+        Some(BucketStatus {
+            place: self.bucket.objects.place(),
+            version: manifest.version(),
+            manifest_bytes: manifest.length_bytes(),
+            fast: of_class(Class::Fast),
+            slow: of_class(Class::Slow),
+            requests: self.counted.requests(),
+        })
+    }
+
+    /// As if so much time had passed since the newest version was asked for.
+    #[cfg(test)]
+    pub(crate) fn let_pass(&self, time: Duration) {
+        let mut files = lock(&self.files);
+        files.asked = files.asked.checked_sub(time).expect("the machine has been on for that long");
+    }
+
+    /// Waits until nothing is read ahead any more.
+    #[cfg(test)]
+    pub(crate) fn settle(&self) {
+        self.fetcher.settle();
     }
 }

@@ -68,6 +68,7 @@ mod writer;
 
 pub use collect::Collected;
 pub use error::WriteError;
+pub(crate) use manifest::ObjectName;
 pub use manifest::{Manifest, PublishedObject};
 pub use process::Process;
 pub use reader::Reader;

@@ -44,8 +44,7 @@ use std::sync::Arc;
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind};
 
-/// Directory of the index on its device.
-pub(crate) const INDEX_DIRECTORY: &str = "index";
+pub(crate) use crate::format::names::INDEX_DIRECTORY;
 
 /// The advice of all errors about a damaged index.
 pub(crate) const REBUILD_ADVICE: &str = "rebuild the index with granulo store check --rebuild-index";

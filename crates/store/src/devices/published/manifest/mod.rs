@@ -89,6 +89,11 @@ impl PublishedObject {
         self.name.class
     }
 
+    /// Its name, which no other object ever has.
+    pub(crate) fn name(&self) -> ObjectName {
+        self.name
+    }
+
     /// Its path in the bucket.
     pub fn path(&self) -> String {
         self.name.path()
@@ -242,7 +247,7 @@ impl Manifest {
     }
 
     /// Length of the document, in bytes.
-    pub(super) fn length_bytes(&self) -> u64 {
+    pub(crate) fn length_bytes(&self) -> u64 {
         let pins: usize = self.pins.keys().map(|name| PIN_BYTES + name.len()).sum();
         let rows = EPOCH_BYTES * self.epochs.len() + OBJECT_BYTES * self.objects.len();
         (HEAD_BYTES + pins + rows + BODY_LENGTH_BYTES + self.body.len()) as u64
