@@ -93,13 +93,21 @@ pub enum ObjectError {
     NotFound,
     /// The condition did not hold: the object exists, or has another tag.
     Refused,
-    /// It failed, has not taken effect and never will.
+    /// It failed, has not taken effect and never will. Whether another attempt may succeed is in the kind of the error:
+    /// see [`is_final`](ObjectError::is_final).
     Failed(io::Error),
     /// The answer was lost: it took effect, or did not, or still will.
     Unknown(io::Error),
 }
 
 impl ObjectError {
+    /// Whether the same request would fail again: it is not allowed (`PermissionDenied`), or is one that the bucket cannot
+    /// do (`InvalidInput`, `Unsupported`).
+    pub fn is_final(&self) -> bool {
+        use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+        matches!(self, ObjectError::Failed(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported))
+    }
+
     /// Converts to a system error.
     pub(crate) fn into_io(self) -> io::Error {
         match self {

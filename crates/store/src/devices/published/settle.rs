@@ -4,6 +4,7 @@
 //! never returns. So at most one of the requests takes effect, however late some arrive; and none does once another
 //! manifest exists.
 
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +56,11 @@ pub(super) struct Attempts<'b> {
 }
 
 impl Attempts<'_> {
+    /// An attempt has failed: waits, and returns whether to retry.
+    pub(super) fn again_after(&mut self, error: &ObjectError) -> bool {
+        !error.is_final() && self.again()
+    }
+
     /// Another attempt has failed: waits, and returns whether to retry.
     pub(super) fn again(&mut self) -> bool {
         self.made = self.made.saturating_add(1);
@@ -72,7 +78,10 @@ impl Bucket {
     }
 
     pub(super) fn failed(&self, operation: &'static str, name: &str, error: ObjectError) -> Error {
-        Error::io(operation, &self.place_of(name), error.into_io())
+        let is_allowed =
+            !matches!(&error, ObjectError::Failed(error) if error.kind() == io::ErrorKind::PermissionDenied);
+        let error = Error::io(operation, &self.place_of(name), error.into_io());
+        if is_allowed { error } else { error.advise("check the credentials, and what they may do in the bucket") }
     }
 
     /// Sends a request until it is answered or patience ends. "No such object" and "another object" are answers.
@@ -83,7 +92,7 @@ impl Bucket {
         let mut attempts = self.attempts();
         loop {
             match request(self.objects.as_ref()) {
-                Err(ObjectError::Failed(_) | ObjectError::Unknown(_)) if attempts.again() => {}
+                Err(error @ (ObjectError::Failed(_) | ObjectError::Unknown(_))) if attempts.again_after(&error) => {}
                 answered => return answered,
             }
         }
@@ -140,9 +149,13 @@ impl Bucket {
         // Whether it may have taken effect, or still may.
         let mut may_have = false;
         loop {
+            let mut is_final = false;
             let cause = match self.objects.replace(MANIFEST, &bytes, expected) {
                 Ok(tag) => return Ok(Settled::Newest(tag)),
-                Err(failed @ ObjectError::Failed(_)) => self.failed(REPLACE, MANIFEST, failed),
+                Err(failed @ ObjectError::Failed(_)) => {
+                    is_final = failed.is_final();
+                    self.failed(REPLACE, MANIFEST, failed)
+                }
                 // Even a refused request may have been sent twice on the way, and taken effect the first time.
                 Err(error) => {
                     may_have = true;
@@ -160,7 +173,7 @@ impl Bucket {
                     }
                 }
             };
-            if !attempts.again() {
+            if is_final || !attempts.again() {
                 return Err(if may_have { WriteError::Unsettled(cause) } else { WriteError::Failed(cause) });
             }
         }

@@ -165,7 +165,7 @@ impl Writer {
                 },
                 Err(error) => error,
             };
-            if !attempts.again() {
+            if !attempts.again_after(&cause) {
                 return Err(WriteError::Failed(self.bucket.failed(PUT, &path, cause)));
             }
         }
