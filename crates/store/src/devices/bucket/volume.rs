@@ -49,11 +49,28 @@ pub struct BucketOptions {
     pub cache: Option<PathBuf>,
     /// Most bytes in that directory.
     pub cache_bytes: u64,
+    /// URL of the server that the bucket is on, instead of the one that the connector finds.
+    pub endpoint: Option<String>,
+    /// Region of the bucket, instead of the one that the connector finds.
+    pub region: Option<String>,
+    /// Storage class of the objects for what is read at random: segments and the index. `None`: that of the bucket.
+    pub fast_class: Option<String>,
+    /// Storage class of the objects for large files. `None`: that of the bucket.
+    pub slow_class: Option<String>,
 }
 
 impl Default for BucketOptions {
     fn default() -> BucketOptions {
-        BucketOptions { object_bytes: 32 << 20, poll: Duration::from_millis(500), cache: None, cache_bytes: 1 << 30 }
+        BucketOptions {
+            object_bytes: 32 << 20,
+            poll: Duration::from_millis(500),
+            cache: None,
+            cache_bytes: 1 << 30,
+            endpoint: None,
+            region: None,
+            fast_class: None,
+            slow_class: None,
+        }
     }
 }
 
