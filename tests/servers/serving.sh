@@ -1,5 +1,5 @@
-# What ceph.sh and minio.sh share, to be sourced: loopback ports, waiting with a limit, processes by their pid files, the
-# commands `run` and `stop`. The one who sources sets PROGRAM (its name) and DIR, and defines `begin` (starts
+# What ceph.sh and minio.sh share, to be sourced: loopback ports, waiting with a limit, processes by their pid files,
+# the commands `run` and `stop`. The one who sources sets PROGRAM (its name) and DIR, and defines `begin` (starts
 # everything), `end` (ends every process), `endpoint` (prints its address) and `assignments` (prints all that a client
 # needs).
 
