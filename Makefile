@@ -15,6 +15,8 @@ WATCH_SEED ?= 1
 # Random operations of each of three workers on a mounted store, and the seed of the first.
 MOUNT_OPERATIONS ?= 1000000
 MOUNT_SEED ?= 1
+# Kills of each kind in `test-bucket`.
+BUCKET_KILLS ?= 50
 # Entries of the indexes that `bench-index-scale` makes.
 INDEX_ENTRIES ?= 1000000 10000000
 # Coverage for libFuzzer with the stable compiler: no sanitizer, but debug assertions and overflow checks.
@@ -23,7 +25,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-python test-page fuzz-build fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-python bench-all man dist test-dist notices
+.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-bucket test-python test-page fuzz-build fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-bucket bench-python bench-all man dist test-dist notices
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -55,6 +57,10 @@ test-mount-proof: ## fsx, fio, stress-ng and everyday programs on a mounted stor
 test-mount:       ## random operations on a mounted store and on the file system beside it: MOUNT_OPERATIONS of each worker, from MOUNT_SEED; and kills
 	GRANULO_MOUNT_OPERATIONS=$(MOUNT_OPERATIONS) GRANULO_MOUNT_SEED=$(MOUNT_SEED) GRANULO_MOUNT_KILLS=200 GRANULO_REQUIRE_ALL=1 \
 	  cargo test --release --test it -- mount_random mount_kill --nocapture
+
+test-bucket:      ## stores in buckets of a real Ceph and a real MinIO, which are started here, with BUCKET_KILLS kills of each kind; needs the packages in docs/TESTING.md
+	tests/servers/minio.sh build
+	GRANULO_REQUIRE_ALL=1 GRANULO_BUCKET_KILLS=$(BUCKET_KILLS) cargo test --release --features bucket --test bucket -- --nocapture
 
 test-python:      ## the Python package, built and installed in target/python; with torch if python3 has it
 	python3 -m venv --system-site-packages target/python
@@ -141,6 +147,10 @@ bench-store:      ## the store beside files, archives, databases and a floor; ne
 bench-mount:      ## a mounted store beside ext4, squashfs, squashfuse and ratarmount; needs root and an hour
 	cargo build --release
 	benchmarks/mount/run.py
+
+bench-bucket:     ## a store in a bucket of a real Ceph beside one object a file; needs what benchmarks/bucket/install-peers.sh installs, and hours
+	cargo build --release --features bucket
+	benchmarks/bucket/run.py
 
 bench-python:     ## reading from Python: files, granulo, LMDB, HDF5, tar shards; needs root for cold reads, and some gigabytes
 	python3 -m venv target/bench-python

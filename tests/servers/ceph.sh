@@ -117,6 +117,9 @@ rgw data = $DIR/gateway
 rgw frontends = beast endpoint=127.0.0.1:$GATEWAY_PORT
 rgw thread pool size = 64
 rgw enable ops log = false
+# What is removed is gone soon, not after hours.
+rgw gc obj min wait = 10
+rgw gc processor period = 10
 CONF
 }
 

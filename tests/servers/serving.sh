@@ -131,14 +131,16 @@ stop_all() {
   rm -rf "$DIR"
 }
 
-# A server for as long as the caller lives: it ends when standard input does.
+# A server for as long as the caller lives: it ends when standard input does. Signals to all processes of a terminal or a
+# job reach the caller and this one; it goes on until the caller has ended.
 run_while_read() {
-  trap '' INT
+  trap : INT HUP TERM
   start_all
   assignments
   echo "READY=1"
-  # The caller may be gone by the time of the last message.
+  # Nobody may read what is said from now on.
   exec > /dev/null
-  cat > /dev/null || true
+  trap '' INT HUP TERM
+  cat || true
   stop_all
 }
