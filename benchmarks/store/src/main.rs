@@ -18,6 +18,8 @@ use std::time::Instant;
 const SEED: u64 = 7;
 
 fn main() {
+    #[cfg(feature = "bucket")]
+    granulo_bucket::register();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Err(error) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
         eprintln!("{error}");
