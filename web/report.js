@@ -70,15 +70,17 @@ Pages.add("survey", (data) => {
 
   /**
    * Overhead is what is allocated beyond the sizes, as a share of what is allocated; what sparse files lack is another
-   * figure. The sums by owner hold every file.
+   * figure. Only the sums by owner, or by extension, tell the two apart, where they are of every file.
    */
   function overheadKeys(shown) {
     const { size_bytes, allocated_bytes, overhead_fraction } = shown.totals;
     const allocated = num(allocated_bytes);
     if (!(allocated > 0)) return [];
-    const owners = shown.survey.where?.owners;
-    if (!owners) return [["Overhead", share(overhead_fraction), num(overhead_fraction) < 0 ? "of allocated, with sparse files" : "of allocated"]];
-    const beyond = [...(owners.rows ?? []), owners.rest].reduce((sum, row) => sum + num(row?.overhead_bytes), 0);
+    const { owners, extensions } = shown.survey.where ?? {};
+    const sum = (table, field) => [...(table?.rows ?? []), table?.rest].reduce((all, row) => all + num(row?.[field]), 0);
+    const whole = [owners, extensions].find((table) => Math.abs(sum(table, "size_bytes") - num(size_bytes)) <= 1e-9 * num(size_bytes));
+    if (!whole) return [["Overhead", share(overhead_fraction), num(overhead_fraction) < 0 ? "of allocated, with sparse files" : "of allocated"]];
+    const beyond = sum(whole, "overhead_bytes");
     const sparse = beyond - (allocated - num(size_bytes));
     return [["Overhead", share(beyond / allocated), `of allocated: ${size(beyond)}`],
       sparse > 0.0005 * num(size_bytes) && ["Not allocated", size(sparse), "holes and compression"]];

@@ -76,12 +76,7 @@ fn of_sizes(survey: &Survey) -> Vec<String> {
 /// Overhead as a share of what is allocated, and apart from it what sparse files have not allocated.
 fn overhead(survey: &Survey) -> String {
     let (size, allocated) = (survey.size_bytes(), survey.allocated_bytes());
-    // Only the sums by owner tell the two apart.
-    let beyond = survey.places.as_ref().map(|places| {
-        let rows = places.owners.ranked().iter().map(|(_, tally)| tally.overhead_bytes).sum::<u128>();
-        rows + places.owners.rest().overhead_bytes
-    });
-    match beyond {
+    match survey.overhead_bytes() {
         Some(beyond) => {
             let sparse = (beyond + size).saturating_sub(allocated);
             let sparse = match sparse {

@@ -432,10 +432,23 @@ impl Survey {
         self.distributions.of(Measure::Allocated).total()
     }
 
+    /// What files have allocated beyond their sizes, summed over those with more than their size; `None` where neither
+    /// the sums by owner nor those by extension are of all files.
+    pub fn overhead_bytes(&self) -> Option<u128> {
+        let places = self.places.as_ref()?;
+        let of_all = |(size_bytes, overhead_bytes)| (size_bytes == self.size_bytes()).then_some(overhead_bytes);
+        of_all(sums(places.owners.tallies())).or_else(|| of_all(sums(places.extensions.tallies())))
+    }
+
     /// (allocated − size) / allocated, as fsstats defines it; negative for sparse populations, 0 where nothing is
     /// allocated.
     pub fn overhead_fraction(&self) -> f64 {
         let allocated = self.allocated_bytes();
         if allocated == 0 { 0.0 } else { 1.0 - fraction(self.size_bytes(), allocated) }
     }
+}
+
+/// The sizes of files, and what they have allocated beyond these.
+fn sums<'t>(tallies: impl Iterator<Item = &'t places::Tally>) -> (u128, u128) {
+    tallies.fold((0, 0), |(size, beyond), tally| (size + tally.size_bytes, beyond + tally.overhead_bytes))
 }

@@ -190,10 +190,15 @@ fn an_export_is_a_source_as_the_survey_beside_it() {
     }
     assert_eq!(read["where"]["extensions"]["rows"], survey["where"]["extensions"]["rows"]);
     assert_eq!(read["totals"]["size_bytes"], survey["totals"]["size_bytes"]);
+    let allocated = |source: &Path| {
+        let said = run(args!["show", source]).ended(0).text().replace('\n', " ");
+        said.split_once("The file system has allocated").unwrap().1.split_once(". ").unwrap().0.to_owned()
+    };
     let plan = |source: &Path| run(args!["plan", source, "--json"]).ended(0).json()["spaces"].clone();
     let saved = sandbox.path().join("s.json");
     run(args!["survey", &root, "--exclude", "*.tmp", "-o", &saved]).ended(0);
     assert_eq!(plan(&export), plan(&saved));
+    assert_eq!(allocated(&export), allocated(&saved), "the same overhead");
 }
 
 #[test]

@@ -245,6 +245,8 @@ mod tests {
         let counts = &survey.counts;
         assert_eq!((counts.files, counts.directories, counts.special, counts.hard_links_skipped), (3, 2, 1, 1));
         assert_eq!((survey.size_bytes(), survey.allocated_bytes()), (100_010, 106_496));
+        // Owners are not known, extensions of every file are.
+        assert_eq!(survey.overhead_bytes(), Some(106_496 - 100_010));
         assert_eq!(survey.distributions.of(Measure::DirectoryEntries).total(), 3 + 3);
         assert_eq!(survey.distributions.of(Measure::NameLength).count(), 6);
         for wrong in
