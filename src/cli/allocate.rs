@@ -7,6 +7,7 @@ use super::output::DocumentArguments;
 use super::{Ended, output, usage_error};
 use crate::error::Result;
 use crate::layout::Model;
+use crate::program;
 use crate::report::allocate::write_allocations;
 use crate::report::allocate_page::part;
 use crate::units::parse_size;
@@ -51,6 +52,9 @@ struct FileRecord {
 #[derive(Serialize)]
 struct Allocations<'a> {
     schema: &'static str,
+    granulo_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granulo_commit: Option<&'static str>,
     model: &'a str,
     metadata_is_within: bool,
     files: Vec<FileRecord>,
@@ -94,6 +98,8 @@ impl<'a> Allocations<'a> {
         };
         Allocations {
             schema: ALLOCATIONS,
+            granulo_version: program::VERSION,
+            granulo_commit: program::commit(),
             model: &model.name,
             metadata_is_within: model.layout.metadata_is_within(),
             files: sizes.iter().map(record).collect(),

@@ -16,6 +16,7 @@ use crate::layout::Model;
 use crate::plan::systems::{self, AssessedSystem, Suited};
 use crate::plan::tier::RATIOS;
 use crate::population::profiles;
+use crate::program;
 use crate::report::fields::Fields;
 use crate::report::{self, csv, fields_page, page, terminal};
 use crate::survey::answers::Answers;
@@ -201,7 +202,14 @@ impl ShowArguments {
         }
         let systems = systems::assess_all()?;
         let suited = systems::suited(&systems);
-        let document = Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: &systems };
+        let document = Systems {
+            schema: "granulo/systems/1",
+            granulo_version: program::VERSION,
+            granulo_commit: program::commit(),
+            ratios: RATIOS,
+            suited,
+            systems: &systems,
+        };
         if let Some(page) = &self.report {
             output::write_page(page, |out| fields_page::part("", &Fields::of(&document)?)?.write(super::now(), out))?;
         }
@@ -250,6 +258,9 @@ struct Answered<'a> {
 #[derive(Serialize)]
 struct Systems<'a> {
     schema: &'static str,
+    granulo_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granulo_commit: Option<&'static str>,
     /// Fast to slow capacity.
     ratios: [f64; 3],
     /// How many systems each ratio suits.

@@ -7,12 +7,18 @@ use super::growth::{Growth, growth, is_of_one_tree};
 use super::measure::Measure;
 use super::{Resolution, Survey};
 use crate::distribution::{Distribution, distance};
+use crate::program;
 
 /// Populations side by side. Lists in its rows have one figure for each source, in order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// `granulo/compare/1`.
     pub schema: &'static str,
+    /// Version that wrote it.
+    pub granulo_version: &'static str,
+    /// Commit that wrote it, with `+changed` where the tree differed from it; `None` if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub granulo_commit: Option<&'static str>,
     /// The sources.
     pub sources: Vec<Compared>,
     /// Shares up to zero and each power of two.
@@ -113,7 +119,15 @@ pub fn compare(surveys: &[Survey], names: &[String]) -> Comparison {
         [one, other] if is_of_one_tree(one, other) => Some(growth(one, other)),
         _ => None,
     };
-    Comparison { schema: "granulo/compare/1", sources: sources.collect(), up_to: rows(&sizes), distances, growth }
+    Comparison {
+        schema: "granulo/compare/1",
+        granulo_version: program::VERSION,
+        granulo_commit: program::commit(),
+        sources: sources.collect(),
+        up_to: rows(&sizes),
+        distances,
+        growth,
+    }
 }
 
 /// Rows up to the largest file of any source; a source that ends earlier stays at 1.

@@ -123,8 +123,10 @@ impl Checker {
         let ran = run(arguments);
         let code = ran.code.filter(|code| *code < 2);
         let ran = ran.ended(code.unwrap_or(0));
-        self.check(&ran.json(), &format!("{arguments:?}"));
-        ran.json()
+        let document = ran.json();
+        self.check(&document, &format!("{arguments:?}"));
+        assert_eq!(document["granulo_version"], env!("CARGO_PKG_VERSION"), "{arguments:?}");
+        document
     }
 
     /// Runs the commands of a section of tests/data/documents.txt with `--json`; `@NAME` is in `directory`.
