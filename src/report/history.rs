@@ -122,8 +122,7 @@ fn write_table(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
     table(out, |out| {
         writeln!(out, "{FAINT}{:16}{:>14}{:>12}{:>12}  size{FAINT:#}", "taken (UTC)", "files", "size", "in use")?;
         for point in &rows {
-            let used = point.used_bytes.zip(point.capacity_bytes);
-            let used = used.map(|(used, all)| format_share(fraction(used.into(), all.into()))).unwrap_or_default();
+            let used = point.fill_fraction().map(format_share).unwrap_or_default();
             let time: String = point.taken_at.replace('T', " ").chars().take(16).collect();
             writeln!(
                 out,

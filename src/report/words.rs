@@ -173,8 +173,11 @@ pub(crate) fn file_system_words(host: Option<&str>, found: &FileSystem) -> Strin
     if !found.mount_point.is_empty() {
         words.push_str(&format!(" at {}", found.mount_point));
     }
-    if let (Some(capacity), Some(free)) = (found.capacity_bytes, found.free_bytes) {
-        words.push_str(&format!(", {} free of {}", format_size(free.into()), format_size(capacity.into())));
+    if let Some(capacity) = found.capacity_bytes {
+        words.push_str(&format!(", {}", format_size(capacity.into())));
+    }
+    if let (Some(fill), Some(free)) = (found.fill_fraction(), found.available_bytes) {
+        words.push_str(&format!(", {} in use, {} free", format_share(fill), format_size(free.into())));
     }
     if let (Some(inodes), Some(used)) = (found.inodes, found.used_inodes()) {
         words.push_str(&format!(", {} of the inodes in use", format_share(fraction(used.into(), inodes.into()))));

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Survey;
 use super::file::format_time;
+use super::machine::fill_fraction;
 use super::measure::Measure;
 use crate::program;
 use crate::units::SECONDS_A_DAY;
@@ -93,6 +94,13 @@ pub struct Point {
     pub inodes: Option<u64>,
     /// Inodes in use.
     pub used_inodes: Option<u64>,
+}
+
+impl Point {
+    /// Share of the file system in use, as df prints it.
+    pub fn fill_fraction(&self) -> Option<f64> {
+        fill_fraction(self.used_bytes?, self.available_bytes?)
+    }
 }
 
 /// How fast something grows.
@@ -295,6 +303,8 @@ mod tests {
         assert!(tree.points.is_sorted_by_key(|point| point.taken_at_seconds));
         let days: Vec<i64> = tree.points.iter().map(|point| point.taken_at_seconds / DAY).collect();
         assert_eq!(days, [0, 2, 3, 4]);
+        // 100 of the 1,000 bytes are only for root: 540 in use, 360 free.
+        assert_eq!(tree.points[3].fill_fraction(), Some(0.6));
         // The slopes are 10 three times, 4,450, -4,430 and -8,870.
         assert_eq!(tree.files.unwrap().current(), 10.0);
         let [forecast] = &tree.forecasts[..] else { panic!("{tree:?}") };

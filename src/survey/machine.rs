@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Origin;
 use crate::mounts::{Mount, mounts};
 use crate::scan::walk::display_root;
-use crate::units::{escape, escape_path, unescape, unescape_path};
+use crate::units::{escape, escape_path, fraction, unescape, unescape_path};
 
 /// A machine, and the file systems of it that were surveyed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,10 +108,21 @@ impl FileSystem {
         Some(self.capacity_bytes?.saturating_sub(self.free_bytes?))
     }
 
+    /// Share in use of what every user may use, as df prints it: what only root may write is neither in use nor free.
+    pub fn fill_fraction(&self) -> Option<f64> {
+        fill_fraction(self.used_bytes()?, self.available_bytes?)
+    }
+
     /// Inodes in use; `None` where their number is not fixed.
     pub fn used_inodes(&self) -> Option<u64> {
         Some(self.inodes?.saturating_sub(self.free_inodes?))
     }
+}
+
+/// The share in use of a file system with these bytes in use and free for every user.
+pub(crate) fn fill_fraction(used_bytes: u64, available_bytes: u64) -> Option<f64> {
+    let usable = u128::from(used_bytes) + u128::from(available_bytes);
+    (usable > 0).then(|| fraction(used_bytes.into(), usable))
 }
 
 /// Adds the machines of a survey to those of another.
