@@ -11,6 +11,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 dist=target/dist
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+repository=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+elsewhere='benchmarks|crates|data|examples|packaging|web|CONTRIBUTING\.md|SECURITY\.md'
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
   targets=(x86_64-unknown-linux-musl)
@@ -40,8 +42,9 @@ for target in "${targets[@]}"; do
   mkdir -p "$dist/$name/man" "$dist/$name/completions"
   install -m 755 "$binary" "$dist/$name/granulo"
   cp README.md LICENSE CHANGELOG.md packaging/THIRD-PARTY.md "$dist/$name"
-  # What the README links to.
+  # What the README links to; what else it and the guides link to is in the repository.
   cp -r docs "$dist/$name"
+  find "$dist/$name" -name '*.md' -exec sed -Ei "s#\]\((\.\./)*($elsewhere)#](${repository}/blob/v$version/\2#g" {} +
   # A binary for another processor cannot write its own pages: those of an earlier target are the same.
   if "$dist/$name/granulo" --version > /dev/null 2>&1; then
     "$dist/$name/granulo" man --directory "$dist/$name/man"

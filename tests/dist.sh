@@ -36,6 +36,12 @@ echo "== the binary in an empty root"
 mkdir -p "$root/empty"
 tar -xzf "$archive" -C "$root/empty" --strip-components 1
 main_job "$root/empty" /granulo
+# Every link of a document that is ours leads to a file of the archive, or to another site.
+find "$root/empty" -maxdepth 3 -name '*.md' ! -name THIRD-PARTY.md | while read -r document; do
+  { grep -oE '\]\([^)#]+' "$document" | grep -v : || true; } | cut -c 3- | while read -r link; do
+    test -e "$(dirname "$document")/$link" || { echo "$document: no $link" >&2; exit 1; }
+  done
+done
 
 echo "== the package in a fresh $suite"
 debootstrap --variant=minbase --include=systemd "$suite" "$root/debian" > "$root/debootstrap.log" 2>&1 || { tail -n 20 "$root/debootstrap.log"; exit 1; }
