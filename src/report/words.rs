@@ -5,7 +5,7 @@ use crate::plan::block_size;
 use crate::survey::machine::FileSystem;
 use crate::survey::measure::Measure;
 use crate::survey::{Method, Resolution, Survey};
-use crate::units::{KIB, format_count, format_share, format_size, fraction};
+use crate::units::{KIB, format_count, format_counted, format_share, format_size, fraction};
 
 /// What a survey without names lacks.
 const NO_NAMES: &str = "Names were not read (--without-names), so directory sizes, name lengths, depths, extensions and file locations are unknown.";
@@ -194,16 +194,22 @@ pub(crate) fn remarks(survey: &Survey) -> Vec<String> {
     };
     let symlinks = (counts.symlinks > 0).then(|| {
         let absolute = fraction(counts.symlinks_absolute.into(), counts.symlinks.into());
-        let words = if counts.symlinks == 1 { "symlink" } else { "symlinks" };
-        format!("{} {words} ({} absolute)", format_count(counts.symlinks.into()), format_share(absolute))
+        let is_known = counts.symlinks_absolute + counts.symlinks_relative > 0;
+        let absolute = if is_known { format!(" ({} absolute)", format_share(absolute)) } else { String::new() };
+        format!("{}{absolute}", format_counted(counts.symlinks, "symlink", "symlinks"))
     });
+    let special = match survey.origin.method {
+        // Other programs do not always say what else it is.
+        Method::List => ("entry that is no regular file", "entries that are no regular files"),
+        _ => ("fifo, socket or device", "fifos, sockets and devices"),
+    };
     [
         symlinks,
         remark(counts.errors, "could not be read", "could not be read"),
         remark(counts.vanished, "vanished during the survey", "vanished during the survey"),
         remark(counts.hard_links_skipped, "additional name of a counted file", "additional names of counted files"),
         remark(counts.sparse_files, "file allocated less than its size", "files allocated less than their size"),
-        remark(counts.special, "fifo, socket or device", "fifos, sockets and devices"),
+        remark(counts.special, special.0, special.1),
         remark(counts.excluded, "excluded by a glob", "excluded by globs"),
         remark(counts.snapshot_directories_skipped, "snapshot directory skipped", "snapshot directories skipped"),
         remark(counts.mount_points_skipped, "mount point skipped", "mount points skipped"),

@@ -185,7 +185,17 @@ fn an_export_is_a_source_as_the_survey_beside_it() {
     for measure in measured {
         assert_eq!(read["distributions"][measure], survey["distributions"][measure], "{measure}");
     }
-    for counted in ["files", "directories", "empty_files", "sparse_files", "hard_links_skipped", "excluded", "errors"] {
+    for counted in [
+        "files",
+        "directories",
+        "symlinks",
+        "special",
+        "empty_files",
+        "sparse_files",
+        "hard_links_skipped",
+        "excluded",
+        "errors",
+    ] {
         assert_eq!(read["counts"][counted], survey["counts"][counted], "{counted}");
     }
     assert_eq!(read["where"]["extensions"]["rows"], survey["where"]["extensions"]["rows"]);
@@ -194,7 +204,7 @@ fn an_export_is_a_source_as_the_survey_beside_it() {
         let said = run(args!["show", source]).ended(0).text().replace('\n', " ");
         said.split_once("The file system has allocated").unwrap().1.split_once(". ").unwrap().0.to_owned()
     };
-    let plan = |source: &Path| run(args!["plan", source, "--json"]).ended(0).json()["spaces"].clone();
+    let plan = |source: &Path| run(args!["plan", source, "--json"]).ended(0).json()["models"].clone();
     let saved = sandbox.path().join("s.json");
     run(args!["survey", &root, "--exclude", "*.tmp", "-o", &saved]).ended(0);
     assert_eq!(plan(&export), plan(&saved));

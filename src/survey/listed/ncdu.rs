@@ -14,6 +14,11 @@ use serde::de::{Deserializer, Error as DeError, IgnoredAny, Visitor};
 use super::{Listed, MOST_FILE_BYTES};
 use crate::survey::measure::Measure;
 
+/// The bits of `mode` that say what an entry is.
+const FORMAT_BITS: u32 = 0o170_000;
+/// Those bits of a symlink. Without `-e`, ncdu writes no `mode`, and only that it is no regular file.
+const SYMLINK: u32 = 0o120_000;
+
 /// Whether it begins as a list of the two numbers of the format and an object.
 pub(super) fn looks_like(text: &[u8]) -> bool {
     let Some(rest) = text.trim_ascii_start().strip_prefix(b"[") else { return false };
@@ -136,6 +141,7 @@ struct Attributes {
     ino: u64,
     hlnkc: bool,
     notreg: bool,
+    mode: u32,
     read_error: bool,
     excluded: Option<Name>,
 }
@@ -215,6 +221,10 @@ impl ReadTree {
             survey.counts.mount_points_skipped += 1;
         } else if file.read_error {
             survey.counts.errors += 1;
+        } else if file.mode & FORMAT_BITS == SYMLINK {
+            survey.counts.symlinks += 1;
+            survey.other_allocated.symlinks_bytes += u128::from(file.dsize.min(MOST_FILE_BYTES));
+            survey.distributions.of_mut(Measure::SymlinkTargetLength).record(file.asize.min(MOST_FILE_BYTES));
         } else if file.notreg {
             survey.counts.special += 1;
         } else if file.hlnkc && !self.seen.insert((device, file.ino)) {
@@ -236,6 +246,7 @@ mod tests {
             [{"name":"/t","asize":4096,"dsize":4096,"dev":7},
              {"name":"a.txt","asize":10,"dsize":4096,"ino":5,"hlnkc":true,"nlink":2},
              {"name":"pipe","notreg":true},
+             {"name":"link","asize":7,"dsize":0,"mode":41471,"notreg":true},
              [{"name":"sub","asize":4096,"dsize":4096},
               {"name":"b.txt","asize":10,"dsize":4096,"ino":5,"hlnkc":true,"nlink":2},
               {"name":"big","asize":100000,"dsize":102400,"unknown":[1,{"x":2}]},
@@ -247,8 +258,9 @@ mod tests {
         assert_eq!((survey.size_bytes(), survey.allocated_bytes()), (100_010, 106_496));
         // Owners are not known, extensions of every file are.
         assert_eq!(survey.overhead_bytes(), Some(106_496 - 100_010));
-        assert_eq!(survey.distributions.of(Measure::DirectoryEntries).total(), 3 + 3);
-        assert_eq!(survey.distributions.of(Measure::NameLength).count(), 6);
+        assert_eq!((counts.symlinks, survey.distributions.of(Measure::SymlinkTargetLength).total()), (1, 7));
+        assert_eq!(survey.distributions.of(Measure::DirectoryEntries).total(), 4 + 3);
+        assert_eq!(survey.distributions.of(Measure::NameLength).count(), 7);
         for wrong in
             [&b"[1"[..], b"[1,0,{}]", b"[2,0,{},[{}]]", b"[1,0,{},[]]", b"[1,0,{},5]", b"[1,0,{},[{\"asize\":-1}]]"]
         {
