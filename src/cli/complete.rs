@@ -17,9 +17,12 @@ use crate::plan::systems;
 use crate::population::profiles;
 use crate::report::store::ObjectType;
 use crate::store::{Key, Store};
+use crate::trace::csv::PRESETS;
 
 /// Most keys that are listed.
 const MOST_KEYS: usize = 2000;
+/// An option whose values are completed, with the beginning of its value in the same word.
+const MODEL_EQUALS: &str = "--model=";
 /// Commands of a store that take keys after it, and how many.
 const WITH_KEYS: [(&str, usize); 9] = [
     ("get", usize::MAX),
@@ -54,9 +57,14 @@ impl CompleteArguments {
 fn candidates(words: &[OsString]) -> Vec<String> {
     let Some((current, before)) = words.split_last() else { return Vec::new() };
     let current = current.to_string_lossy();
+    if let Some(value) = current.strip_prefix(MODEL_EQUALS) {
+        // A shell that does not cut the word at the equals sign replaces all of it.
+        let values = models(&[], value).unwrap_or_default();
+        return values.into_iter().map(|value| format!("{MODEL_EQUALS}{value}")).collect();
+    }
     let at_model = before.iter().rposition(|word| word == "--model" || word == "allocate");
     if let Some(at) = at_model
-        && let Some(values) = models(&before[at + 1..], &current)
+        && let Some(values) = models(after_equals(&before[at + 1..]), &current)
     {
         return values;
     }
@@ -64,11 +72,21 @@ fn candidates(words: &[OsString]) -> Vec<String> {
         return Vec::new();
     }
     let begins = |values: Vec<String>| values.into_iter().filter(|value| value.starts_with(&*current)).collect();
+    let is_after = |option: &str| before.last().is_some_and(|word| word == option);
     match before.first().and_then(|word| word.to_str()) {
         Some("store") => keys(&before[1..], &current).unwrap_or_default(),
         Some(command) if WITH_SOURCES.contains(&command) => begins(sources()),
-        _ if before.last().is_some_and(|word| word == "--trace") => begins(vec!["vu-2005".to_owned()]),
+        _ if is_after("--trace") => begins(vec!["vu-2005".to_owned()]),
+        _ if is_after("--columns") => begins(PRESETS.iter().map(|preset| preset.0.to_owned()).collect()),
         _ => Vec::new(),
+    }
+}
+
+/// The words after an equals sign at which a shell cut them.
+fn after_equals(words: &[OsString]) -> &[OsString] {
+    match words.split_first() {
+        Some((first, rest)) if first == "=" => rest,
+        _ => words,
     }
 }
 
@@ -163,7 +181,8 @@ compdef _granulo_and_values granulo
 const FISH: &str = r#"
 set -l __granulo_values '(granulo complete -- (commandline -opc)[2..-1] (commandline -ct) 2> /dev/null)'
 complete -c granulo -a $__granulo_values
-complete -c granulo -n "__fish_granulo_using_subcommand plan" -l model -x -a $__granulo_values
+set -l __granulo_models '(granulo complete -- (commandline -opc)[2..-1] (commandline -ct) 2> /dev/null | string replace -- "--model=" "")'
+complete -c granulo -n "__fish_granulo_using_subcommand plan" -l model -x -a $__granulo_models
 "#;
 
 #[cfg(test)]
@@ -184,6 +203,10 @@ mod tests {
         assert!(!of("plan x --model zfs:vdev=raidz2,v").iter().any(|value| value.ends_with("vdev=")));
         assert!(of("allocate ext").contains(&"ext4".to_owned()));
         assert!(of("plan --").is_empty());
+        assert!(of("plan x --model=zfs:vd").contains(&"--model=zfs:vdev=".to_owned()));
+        assert!(of("plan x --model = zfs : vd").contains(&"vdev=".to_owned()));
+        assert!(of("plan x --model =").is_empty());
+        assert_eq!(of("trace read x --columns m"), ["msr"]);
     }
 
     #[test]
