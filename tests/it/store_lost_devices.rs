@@ -1,6 +1,7 @@
 //! Devices that are lost, swapped, emptied or old: what they had is read from redundancy, rebuilt onto a new device or
 //! into spare space, and a stale device brings nothing back.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use granulo::store::ids::DeviceNumber;
 use granulo::store::{Choice, CompactOptions, OpenOptions, Plan, Progress, RebuildOptions, Store, rebuild_index};
 
+use crate::args;
+use crate::harness::{run, sandbox};
 use crate::store_sample::{GEOMETRIES, Sample, bytes, check, file, key, repaired};
 
 #[test]
@@ -309,6 +312,22 @@ fn a_reader_finds_no_device_old_while_writers_open() {
             assert_eq!(Store::open_read_only(&home).unwrap().troubles(), []);
         }
     });
+}
+
+#[test]
+fn a_rebuild_waits_for_a_writer_to_end() {
+    let sample = Sample::new(GEOMETRIES[2]);
+    fs::remove_dir_all(&sample.devices()[0]).unwrap();
+    let writer = Store::open(&sample.home()).unwrap();
+    let place = sandbox();
+    let rebuild = |wait: Option<&str>| {
+        let arguments = args!["store", "rebuild", sample.home(), "--device", "0", "--onto", place.path().join("new")];
+        run(arguments.into_iter().chain(wait.map(OsString::from)))
+    };
+    assert!(rebuild(None).ended(2).said().contains("add --wait"));
+    assert!(rebuild(Some("--wait=10ms")).ended(2).said().contains("waiting for it to end"));
+    drop(writer);
+    rebuild(Some("--wait")).ended(0);
 }
 
 #[test]

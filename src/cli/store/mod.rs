@@ -181,6 +181,13 @@ struct StoreToWrite {
     /// Write even if so many devices are missing that they may hold newer data
     #[arg(long, help_heading = "Devices")]
     degraded: bool,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+/// What to do while another process writes to the store.
+#[derive(Debug, Args)]
+struct Waiting {
     /// While another process writes to the store, wait for it to end, at most for this time [default: without limit]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = humantime::parse_duration)]
     wait: Option<Option<Duration>>,
@@ -223,10 +230,17 @@ impl StoreToWrite {
 
     /// The same with these options and without reports.
     fn open_quietly(&self, options: &OpenOptions) -> Result<Store> {
+        self.waiting.open(&self.read.store, options)
+    }
+}
+
+impl Waiting {
+    /// Opens a store for writing, as soon as nobody else does.
+    fn open(&self, store: &Path, options: &OpenOptions) -> Result<Store> {
         let began = Instant::now();
         let mut is_said = false;
         loop {
-            match (Store::open_with(&self.read.store, options), self.wait) {
+            match (Store::open_with(store, options), self.wait) {
                 (Err(error), Some(most))
                     if error.kind() == ErrorKind::Busy && most.is_none_or(|most| began.elapsed() < most) =>
                 {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::completeness::emit;
 use super::progress::maintenance_words;
-use super::{Ended, OpenedStore, checked, output, usage_error, with_failures};
+use super::{Ended, OpenedStore, Waiting, checked, output, usage_error, with_failures};
 use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
@@ -50,6 +50,8 @@ pub(super) struct RebuildArguments {
     /// Show what would be done, then stop
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    waiting: Waiting,
     #[command(flatten)]
     wanted: DocumentArguments,
 }
@@ -95,7 +97,7 @@ impl RebuildArguments {
             plan.must_fit()?;
             how.lost = Some(device);
             drop(store);
-            store = Store::open_with(&self.store, &how)?;
+            store = self.waiting.open(&self.store, &how)?;
         }
         let store = OpenedStore::of_known(store);
         if !self.wanted.json {
