@@ -110,6 +110,13 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
+/// What the records of a table are called where others are below them: the last field that leads to it, but for `rows`,
+/// which says nothing.
+fn own_name(table: &str) -> &str {
+    let whole = table.strip_suffix(".rows").unwrap_or(table);
+    whole.rsplit('.').next().unwrap_or(whole)
+}
+
 /// Adds the tables below a node; `around` are the plain fields of the records that it is in.
 fn find(node: &Node, name: &str, around: &[(String, Plain)], tables: &mut Vec<Table>) {
     match node {
@@ -127,7 +134,7 @@ fn find(node: &Node, name: &str, around: &[(String, Plain)], tables: &mut Vec<Ta
                 let mut row = around.to_vec();
                 flatten(fields, "", &mut row);
                 tables[at].add(row);
-                let last = name.rsplit('.').next().unwrap_or(name);
+                let last = own_name(name);
                 let plain = fields.iter().filter_map(|(field, value)| match value {
                     Node::Plain(value) => Some((joined(last, field), value.clone())),
                     _ => None,
@@ -182,5 +189,7 @@ mod tests {
         }
         let names = "table,rows,columns\nz,2,b a.y a.x c\ntrees,2,name\ntrees.points,2,trees.name at\ndeep.list,1,ok\n";
         assert_eq!(text(json, ""), names);
+        let rows = r#"{"where": {"ages": {"rows": [{"uid": 7, "read": [{"files": 2}]}]}}}"#;
+        assert_eq!(text(rows, "where.ages.rows.read"), "ages.uid,files\n7,2\n");
     }
 }
