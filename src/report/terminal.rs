@@ -119,7 +119,7 @@ fn write_histogram(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> 
 /// A size to the byte: in the largest unit of which it is a multiple, with at most four digits, else in bytes.
 pub(super) fn exact_size(bytes: u64) -> String {
     let short = format_size(bytes.into());
-    match crate::units::parse_size(&short) {
+    match crate::units::parse_size(&short.replace(',', "")) {
         Ok(same) if same == bytes => short,
         _ => format!("{} B", format_count(bytes.into())),
     }

@@ -281,7 +281,7 @@ fn a_cutoff_and_a_block_size_are_answered_afterwards() {
     let (file, _) = survey_file(sandbox.path());
     let text =
         run(args!["show", &file, "--cutoff", "2KiB", "--block-size", "1000", "--block-size", "64K"]).ended(0).text();
-    assert!(text.contains("2 KiB") && text.contains("1000 B") && text.contains("64 KiB"), "{text}");
+    assert!(text.contains("2 KiB") && text.contains("1,000 B") && text.contains("64 KiB"), "{text}");
     // The same for programs, to the byte.
     let arguments = ["--cutoff", "2KiB", "--cutoff", "65536", "--block-size", "1000", "--block-size", "64K", "--json"];
     let json = run(args!["show", &file].into_iter().chain(arguments.map(Into::into))).ended(0).json();

@@ -73,8 +73,8 @@ fn what_differs_is_listed_with_sizes() {
     let said = snapshot("diff", &home, &["monday"]).ended(0);
     assert_eq!(
         said.text(),
-        "changed     293 KiB  d/changed (was 100 B)\nremoved      1000 B  d/gone\nadded                e\n\
-         added           7 B  e/new\n2 added (7 B), 1 changed (293 KiB), 1 removed (1000 B)\n"
+        "changed     293 KiB  d/changed (was 100 B)\nremoved     1,000 B  d/gone\nadded                e\n\
+         added           7 B  e/new\n2 added (7 B), 1 changed (293 KiB), 1 removed (1,000 B)\n"
     );
     snapshot("create", &home, &["tuesday"]).ended(0);
     let document = snapshot("diff", &home, &["monday", "tuesday", "--prefix", "d", "--json"]).ended(0).json();
@@ -109,7 +109,7 @@ fn snapshots_are_listed_with_what_they_alone_keep_and_removed() {
     let alone = |at: usize| document["snapshots"][at]["alone_size_bytes"].as_u64().unwrap();
     assert_eq!((alone(0), alone(1), &document["held_size_bytes"]), (1100, 0, &1110.into()));
     let table = snapshot("ls", &home, &[]).ended(0).text();
-    assert!(table.contains("monday") && table.ends_with("together they keep 3 objects, 1.08 KiB\n"), "{table}");
+    assert!(table.contains("monday") && table.ends_with("Together they keep 3 objects, 1.08 KiB.\n"), "{table}");
 
     complains(&snapshot("rm", &home, &[]).ended(2), &["nothing says which", "--keep-daily 7"]);
     complains(&snapshot("rm", &home, &["tuesday", "sunday"]).ended(2), &["there is no snapshot sunday"]);

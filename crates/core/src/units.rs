@@ -82,7 +82,7 @@ fn unit_factor(suffix: &str) -> Option<u64> {
     }
 }
 
-/// Formats a size: `0 B`, `512 B`, `64 KiB`, `1.50 MiB`, at most four digits.
+/// Formats a size: `0 B`, `512 B`, `64 KiB`, `1.50 MiB`, `1,023 MiB`, at most four digits.
 pub fn format_size(bytes: u128) -> String {
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -102,7 +102,8 @@ pub fn format_size(bytes: u128) -> String {
         v if v >= 9.995 => 1,
         _ => 2,
     };
-    format!("{value:.digits$} {}", BINARY_UNITS[unit])
+    let number = if value >= 999.5 { format_count(value.round() as u128) } else { format!("{value:.digits$}") };
+    format!("{number} {}", BINARY_UNITS[unit])
 }
 
 /// Formats a whole number with a comma at every thousand: `1,234,567`.
@@ -341,7 +342,7 @@ mod tests {
     fn sizes_are_printed_short() {
         for (bytes, text) in [
             (0, "0 B"),
-            (1023, "1023 B"),
+            (1023, "1,023 B"),
             (65536, "64 KiB"),
             (1536, "1.50 KiB"),
             (1048575, "1.00 MiB"),

@@ -32,7 +32,7 @@ pub(crate) fn write_snapshots(held: &HeldBySnapshots, out: &mut dyn Write) -> io
         Ok(())
     })?;
     match count_words(&[(held.all.objects, "object", "objects")]) {
-        none if none.is_empty() => prose("the current state has all that they have", out),
-        objects => prose(&format!("together they keep {objects}, {}", format_size(held.all.size_bytes)), out),
+        none if none.is_empty() => prose("The current state has all that they have.", out),
+        objects => prose(&format!("Together they keep {objects}, {}.", format_size(held.all.size_bytes)), out),
     }
 }
