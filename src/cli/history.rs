@@ -22,7 +22,7 @@ use crate::units::escape_path;
 /// days if these have at least three surveys.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  granulo history /var/lib/granulo/surveys --report growth.html\n  granulo history home-*.json --csv > home.csv"
+    after_help = "Examples:\n  granulo history /var/lib/granulo --report growth.html\n  granulo history home-*.json --csv > home.csv"
 )]
 pub(super) struct HistoryArguments {
     /// Survey files, and directories with survey files (*.json, not below)

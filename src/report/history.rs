@@ -98,12 +98,17 @@ fn full(forecast: &Forecast) -> String {
         Resource::Bytes => (format_size(forecast.left.into()), size(per_day.round() as i128)),
         Resource::Inodes => (format!("{} inodes", format_count(forecast.left.into())), files_a_day(per_day)),
     };
+    let left = format!("The file system has {left} left and");
     match (forecast.days, &forecast.full_at) {
         (Some(days), Some(at)) => {
             let day = at.split('T').next().unwrap_or_default();
-            format!("The file system has {left} left and changes by {per_day} a day: full in {days:.0} days, on {day}.")
+            format!("{left} changes by {per_day} a day: full in {days:.0} days, on {day}.")
         }
-        _ => format!("The file system has {left} left and changes by {per_day} a day: not full for many years."),
+        _ if forecast.trend.current() > 0.0 => {
+            format!("{left} changes by {per_day} a day: not full within 27 years at this rate.")
+        }
+        _ if forecast.trend.current() < 0.0 => format!("{left} changes by {per_day} a day: never full at this rate."),
+        _ => format!("{left} does not change: never full at this rate."),
     }
 }
 
@@ -115,19 +120,28 @@ fn chosen(points: &[Point]) -> Vec<&Point> {
     rows
 }
 
+/// Columns of times that tell the rows apart: to the minute, else to the second.
+fn time_columns(rows: &[&Point]) -> usize {
+    const TO_THE_MINUTE: usize = 16;
+    let minute = |point: &Point| point.taken_at.get(..TO_THE_MINUTE).map(str::to_owned);
+    let is_same = |pair: &[&Point]| minute(pair[0]) == minute(pair[1]);
+    if rows.windows(2).any(is_same) { TO_THE_MINUTE + 3 } else { TO_THE_MINUTE }
+}
+
 fn write_table(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
     let rows = chosen(&tree.points);
     heading("Files and bytes by survey", out)?;
     let most = tree.points.iter().map(|point| point.size_bytes).max().unwrap_or(0);
+    let when = time_columns(&rows);
     table(out, |out| {
-        writeln!(out, "{FAINT}{:16}{:>14}{:>12}{:>12}  size{FAINT:#}", "taken (UTC)", "files", "size", "in use")?;
+        writeln!(out, "{FAINT}{:when$}{:>14}{:>12}{:>12}  size{FAINT:#}", "taken (UTC)", "files", "size", "in use")?;
         for point in &rows {
             let used = point.fill_fraction().map(format_share).unwrap_or_default();
-            let time: String = point.taken_at.replace('T', " ").chars().take(16).collect();
+            let time: String = point.taken_at.replace('T', " ").chars().take(when).collect();
             writeln!(
                 out,
                 "{}{}{}{}  {}",
-                left(&time, 16),
+                left(&time, when),
                 right(&format_count(point.files.into()), 14),
                 right(&format_size(point.size_bytes), 12),
                 right(&used, 12),
@@ -164,8 +178,11 @@ fn write_curves(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
         let (Some(least), Some(most)) = (known.iter().map(|p| p.1).min(), known.iter().map(|p| p.1).max()) else {
             continue;
         };
-        let curve = curve(&known, (first.taken_at_seconds, last.taken_at_seconds), columns() - 44);
-        let ends = format!("{} to {}", format(least), format(most));
+        let is_level = format(least) == format(most);
+        let drawn: Vec<(i64, u128)> =
+            known.iter().map(|&(at, value)| (at, if is_level { least } else { value })).collect();
+        let curve = curve(&drawn, (first.taken_at_seconds, last.taken_at_seconds), columns() - 44);
+        let ends = if is_level { format(least) } else { format!("{} to {}", format(least), format(most)) };
         writeln!(out, "{} {curve}  {FAINT}{ends}{FAINT:#}", left(label, 13))?;
     }
     Ok(())
@@ -222,6 +239,38 @@ mod tests {
         assert_eq!(curve(&[(0, 5), (50, 12), (100, 5)], (0, 100), 4), "▁██▁");
         assert_eq!(curve(&[(0, 5), (100, 5)], (0, 100), 3), "▁▁▁");
         assert_eq!(curve(&[(60, 1), (100, 2)], (0, 100), 4), "  ▁█");
+    }
+
+    fn point(taken_at: &str) -> Point {
+        serde_json::from_value(serde_json::json!({
+            "source": "s", "taken_at": taken_at, "taken_at_seconds": 0, "files": 1, "small_files": 1, "directories": 1,
+            "size_bytes": 1, "allocated_bytes": 1,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn two_surveys_in_a_minute_have_seconds() {
+        let [one, other, later] = ["2026-01-31T12:00:01Z", "2026-01-31T12:00:59Z", "2026-01-31T12:01:00Z"].map(point);
+        assert_eq!(time_columns(&[&one, &later]), "2026-01-31 12:00".len());
+        assert_eq!(time_columns(&[&one, &other, &later]), "2026-01-31 12:00:01".len());
+    }
+
+    #[test]
+    fn what_does_not_grow_is_never_full() {
+        let forecast = |per_day: f64, days| Forecast {
+            of: Resource::Bytes,
+            left: 1 << 30,
+            trend: crate::survey::history::Trend { per_day, recent_per_day: None },
+            days,
+            full_at: None,
+        };
+        assert_eq!(
+            full(&forecast(0.0, None)),
+            "The file system has 1 GiB left and does not change: never full at this rate."
+        );
+        assert!(full(&forecast(-5.0, None)).ends_with("−5 B a day: never full at this rate."));
+        assert!(full(&forecast(5.0, None)).ends_with("not full within 27 years at this rate."));
     }
 
     #[test]
