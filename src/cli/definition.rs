@@ -3,10 +3,16 @@
 //!
 //! Every command that is not hidden is in one group, which a test holds.
 
+use std::ffi::OsString;
+
 use clap::builder::BoolishValueParser;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Command, CommandFactory};
 
-use super::Arguments;
+use super::{Arguments, output, usage_error};
+use crate::error::Error;
+use crate::report::chart::wrap;
+use crate::units::escape;
 
 /// The commands by what they are for, each with what it does in a few words.
 const GROUPS: [(&str, &[(&str, &str)]); 5] = [
@@ -31,7 +37,7 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
     (
         "Store it",
         &[
-            ("store", "Keep many small files in a few large ones, and large ones in stripes"),
+            ("store", "Keep many small files in a few large ones, large ones in stripes"),
             ("mount", "Mount a store as a file system"),
             ("unmount", "Unmount it"),
         ],
@@ -58,10 +64,16 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
 const EXAMPLES: &str = "Examples:
   granulo survey /srv -o srv.json --report srv.html
   granulo plan srv.json --model zfs --model ceph --fast 2TB
-  granulo store init s && granulo store import s /srv/pictures
+  granulo store init s && granulo store import s /srv/pictures";
 
-granulo COMMAND --help has the options of a command and examples; the man page
-granulo(1) has units, exit status and environment.";
+const FURTHER: &str = "granulo COMMAND --help has the options of a command and examples; the man page granulo(1) has \
+    units, exit status and environment.";
+
+/// Columns before what a command does.
+const SUMMARY_AT: usize = 15;
+/// Columns of help, at least and at most.
+const LEAST_COLUMNS: usize = 40;
+const MOST_COLUMNS: usize = 100;
 
 /// Variables with defaults of options, for jobs of cron and systemd: option, variable, and the commands that have it
 /// (all, if none is named). An option that excludes or needs another is not among them, as clap takes what comes from
@@ -75,21 +87,28 @@ const ENVIRONMENT: [(&str, &str, &[&str]); 3] = [
 /// The whole definition. Its help fits on one screen; the rest of what it says is on the man page.
 pub(super) fn command() -> Command {
     let command = with_environment(Arguments::command());
-    let template = template(&command);
-    command.help_template(template)
+    let template = template(&command, output::columns());
+    let command = command.help_template(template);
+    match output::known_columns() {
+        Some(columns) => command.term_width(columns.clamp(LEAST_COLUMNS, MOST_COLUMNS)),
+        None => command,
+    }
 }
 
-fn template(command: &Command) -> String {
+/// The help with the commands in groups, in at most `columns`.
+fn template(command: &Command, columns: usize) -> String {
+    let columns = columns.clamp(LEAST_COLUMNS, MOST_COLUMNS);
     let mut template = "{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
     for (task, commands) in GROUPS {
         template.push_str(&format!("{task}:\n"));
         // Without the feature fuse, there is nothing to mount.
         let has = |name: &str| command.find_subcommand(name).is_some();
         for (name, summary) in commands.iter().filter(|(name, _)| has(name)) {
-            template.push_str(&format!("  {name:<12} {summary}\n"));
+            let lines = wrap(summary, columns - SUMMARY_AT).join(&format!("\n{:SUMMARY_AT$}", ""));
+            template.push_str(&format!("  {name:<12} {lines}\n"));
         }
     }
-    template + "\nOptions:\n{options}\n\n" + EXAMPLES + "\n"
+    template + "\nOptions:\n{options}\n\n" + EXAMPLES + "\n\n" + &wrap(FURTHER, columns).join("\n") + "\n"
 }
 
 fn with_environment(mut command: Command) -> Command {
@@ -105,6 +124,23 @@ fn with_environment(mut command: Command) -> Command {
         }
     }
     command.mut_subcommands(with_environment)
+}
+
+/// The error for a value that a variable has, which the parser takes for one of the option.
+pub(super) fn of_environment(error: &clap::Error, given: &[OsString]) -> Option<Error> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let argument = text(ContextKind::InvalidArg)?.split(' ').next()?;
+    let (_, variable, _) = ENVIRONMENT.iter().find(|(option, ..)| argument == format!("--{option}"))?;
+    let is_given = |word: &OsString| word.to_string_lossy().split('=').next() == Some(argument);
+    if std::env::var_os(variable).is_none_or(|value| value.is_empty()) || given.iter().any(is_given) {
+        return None;
+    }
+    let value = escape(text(ContextKind::InvalidValue)?.as_bytes());
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    Some(usage_error(format!("{variable} is '{value}', which is no value of {argument}{cause}")))
 }
 
 #[cfg(test)]
@@ -130,6 +166,11 @@ mod tests {
         let help = command().render_help().to_string();
         assert!(help.lines().count() <= MOST_LINES, "{} lines", help.lines().count());
         assert!(help.lines().all(|line| line.len() <= 100));
+        for columns in [60, 80] {
+            let template = template(&Arguments::command(), columns);
+            let long = template.lines().find(|line| line.chars().count() > columns && !line.contains("granulo "));
+            assert_eq!(long, None, "in {columns} columns");
+        }
     }
 
     /// Calls `see` with every command that can run, by its whole name.

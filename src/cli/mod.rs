@@ -140,7 +140,13 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
     };
     let matches = match definition::command().try_get_matches_from(given) {
         Ok(matches) => matches,
-        Err(error) => return print_and_status(&error),
+        Err(error) => match definition::of_environment(&error, &given) {
+            Some(error) => {
+                output::complain(&error);
+                return 2;
+            }
+            None => return print_and_status(&error),
+        },
     };
     if let Err(error) = output::refuse_one_target(&matches) {
         output::complain(&error);

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args};
+use rustix::termios::tcgetwinsize;
 
 use super::{Ended, usage_error};
 use crate::error::{Error, Result};
@@ -90,9 +92,18 @@ pub(super) fn two_results(path: &Path) -> Error {
 
 /// Columns for results: what the variable `COLUMNS` says, else those of the terminal on standard output, else 80.
 pub(super) fn columns() -> usize {
+    known_columns().unwrap_or(80)
+}
+
+/// Columns that the variable `COLUMNS` or the terminal says.
+pub(super) fn known_columns() -> Option<usize> {
     let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let of_terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
-    asked.or_else(of_terminal).unwrap_or(80)
+    asked.or_else(|| terminal_columns(io::stdout()))
+}
+
+/// Columns of a terminal. One that was only told its columns has 0 rows.
+pub(super) fn terminal_columns(terminal: impl AsFd) -> Option<usize> {
+    tcgetwinsize(terminal).ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
 
 /// Prints a result; a reader that closes the pipe early is not a failure.

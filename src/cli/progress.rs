@@ -7,13 +7,19 @@ use std::thread::{Builder, Thread};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use unicode_width::UnicodeWidthStr;
 
+use super::output;
 use crate::progress::{Progress, Snapshot};
 use crate::units::{format_count, format_size, fraction};
 
 /// Shorter work shows no line.
 const BEFORE: Duration = Duration::from_millis(300);
 const BETWEEN: Duration = Duration::from_millis(100);
+/// Columns of a terminal that does not say how many it has.
+const DEFAULT_COLUMNS: usize = 80;
+/// Columns of the spinner, and the last one, in which some terminals break the line.
+const SPINNER_COLUMNS: usize = 3;
 
 /// Tells the drawing thread that the work ended, even when it panics.
 struct Ended<'e> {
@@ -58,11 +64,27 @@ fn draw(progress: &Progress, mut words: impl FnMut(&Snapshot) -> String, is_over
         if is_over.load(Ordering::Acquire) {
             break;
         }
-        bar.set_message(words(&progress.snapshot()));
+        let columns = output::terminal_columns(std::io::stderr()).unwrap_or(DEFAULT_COLUMNS);
+        bar.set_message(fitted(&words(&progress.snapshot()), columns.saturating_sub(SPINNER_COLUMNS)));
         bar.tick();
         pause = BETWEEN;
     }
     bar.finish_and_clear();
+}
+
+/// The first parts of a line, as many as fit into `columns`: a longer one would not be redrawn in its place.
+fn fitted(text: &str, columns: usize) -> String {
+    const BETWEEN_PARTS: &str = " · ";
+    let mut line = String::new();
+    for part in text.split(BETWEEN_PARTS) {
+        let between = if line.is_empty() { "" } else { BETWEEN_PARTS };
+        if !line.is_empty() && line.width() + between.width() + part.width() > columns {
+            break;
+        }
+        line.push_str(between);
+        line.push_str(part);
+    }
+    line
 }
 
 /// The same words, after the share of so many inodes that was seen and the time that the rest will take. What is
@@ -120,6 +142,13 @@ pub(super) fn survey_words() -> impl FnMut(&Snapshot) -> String + Send {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_ends_where_the_terminal_does() {
+        let text = "99 % · 40 s left · 12,345,678 files · 1,234,567 directories · 1,023 GiB · 100,000 files/s";
+        assert_eq!(fitted(text, 77), "99 % · 40 s left · 12,345,678 files · 1,234,567 directories · 1,023 GiB");
+        assert_eq!((fitted(text, 200).as_str(), fitted(text, 2)), (text, "99 %".to_owned()));
+    }
 
     #[test]
     fn a_share_of_the_inodes_says_what_is_left() {

@@ -94,7 +94,7 @@ pub(super) fn letters(index: usize) -> String {
 }
 
 /// `text` broken into lines of at most `width` columns, at spaces, but not between a number and its unit.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
