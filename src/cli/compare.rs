@@ -20,7 +20,8 @@ use crate::survey::compare::compare;
     after_help = "Examples:\n  granulo compare monday.json tuesday.json\n  granulo compare vu-1984 vu-2005 usr.json"
 )]
 pub(super) struct CompareArguments {
-    /// Two or more survey files, fsstats CSVs or published tables
+    /// Two or more survey files, lists of other programs (as granulo show takes them) or published tables; one may be -
+    /// for standard input
     #[arg(value_name = "SOURCE", required = true, num_args = 2..)]
     sources: Vec<PathBuf>,
     /// Write the comparison to this file, as JSON

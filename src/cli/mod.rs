@@ -46,10 +46,9 @@ use crate::report::chart;
 /// File-size granulometry: measure a file population, and predict the space it needs.
 #[derive(Debug, Parser)]
 #[command(name = "granulo", version, max_term_width = 100, propagate_version = true)]
-#[command(
-    after_help = "Write sizes as 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000). SOURCE is a survey file, an fsstats CSV, \
-    a list of another program (sizes one a line; the JSON of ncdu, gdu or dust; the report of fprof or zdb -bbbs), or a \
-    published table: vu-1984, vu-2005, web-2005.\n\nExit status: 0 success; 1 finished with problems (unreadable files, \
+#[command(after_help = "Write sizes as 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000). SOURCE is a survey file, \
+    a list of another program (sizes one a line; min,max,count; an fsstats CSV; the JSON of ncdu, gdu or dust; the report \
+    of fprof or zdb -bbbs; Parquet), a published table (vu-1984, vu-2005, web-2005), or - for standard input.\n\nExit status: 0 success; 1 finished with problems (unreadable files, \
     an interrupted survey); 2 failed to start.\n\nEnvironment: \
     GRANULO_QUIET=1, GRANULO_THREADS, GRANULO_MEMORY and GRANULO_SCRATCH are defaults of --quiet, of --threads and \
     --memory of a survey, and of --scratch."

@@ -40,15 +40,15 @@ const MODELS: [&str; 15] = [
 
 /// Predict the space a population needs under each layout, and size the fast tier
 ///
-/// Reads only the source: a survey, an fsstats CSV, a published table, or one of the 65 systems that granulo show
-/// panasas lists.
+/// Reads only the source: a survey, a list of another program as granulo show takes it (of ncdu, Parquet, …), a published
+/// table, or one of the 65 systems that granulo show panasas lists.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo plan usr.json\n  granulo plan vu-2005 --model zfs:vdev=raidz2,disks=10 --fast 2TB --growth 50%\n  \
     granulo plan usr.json --model ext4 --model xfs --trace vu-2005 --json\n  granulo plan usr.json --trace build.gtrace --cache-size 64MiB --device nvme\n  granulo plan usr.json --prices prices.toml --report plan.html"
 )]
 pub(super) struct PlanArguments {
-    /// Survey file, fsstats CSV, published table, or measured system
+    /// Survey file, list of another program, published table, measured system, or - for standard input
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
     /// List the models with their options; granulo show panasas lists the measured systems

@@ -28,13 +28,17 @@ use crate::units::{escape, parse_percent, parse_size};
 /// Print a survey, fsstats CSV, published table, or any result
 ///
 /// Answers for any cutoff and any block size: a survey keeps enough to be exact up to 64 KiB and within 1 % above.
+///
+/// Lists of other programs: sizes one a line (with allocated bytes, or find's %b, and names); min,max,count; fsstats
+/// CSV; the JSON of ncdu, gdu and dust; the report of fprof or zdb -bbbs; Parquet with size_bytes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo show vu-2005\n  granulo show usr.json --cutoff 12KiB --cutoff 64KiB --block-size 128KiB\n  \
-    granulo show usr.json --csv=where.directories.subtree.size"
+    granulo show usr.json --csv=where.directories.subtree.size\n  find /srv -type f -printf '%s %b %p\\n' | granulo show -"
 )]
 pub(super) struct ShowArguments {
-    /// Survey file, fsstats CSV, published table, or a result that another command wrote as JSON
+    /// Survey file, list of another program, published table, any result that another command wrote as JSON, or - for
+    /// standard input
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
     /// List the published tables

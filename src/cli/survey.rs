@@ -19,6 +19,7 @@ use crate::survey::places::DEFAULT_LIMIT;
 use crate::survey::run::{
     CheckpointPlan, Incremental, MemoryBound, MethodChoice, NcduTarget, Outcome, Request, Shard, take,
 };
+use crate::survey::source::STANDARD_INPUT;
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
 use crate::units::{escape, escape_path, parse_size};
 
@@ -221,6 +222,7 @@ pub(super) fn check_target(target: &Path) -> Result<()> {
 
 impl SurveyArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        self.check_paths()?;
         self.check_targets()?;
         let resumed = self.resume.as_deref().map(Checkpoint::read).transpose()?;
         let progress = signals::progress()?;
@@ -310,6 +312,16 @@ impl SurveyArguments {
     fn checkpoint_path(&self) -> Option<PathBuf> {
         let output = || self.output.as_ref().filter(|path| !is_device(path)).map(|path| beside(path, ".checkpoint"));
         self.checkpoint.clone().or_else(|| self.resume.clone()).or_else(output)
+    }
+
+    /// Fails if standard input is meant, which has no files.
+    fn check_paths(&self) -> Result<()> {
+        let is_input = |path: &PathBuf| path.as_os_str() == STANDARD_INPUT && !path.exists();
+        if !self.paths.iter().any(is_input) {
+            return Ok(());
+        }
+        Err(usage_error("'-' is not a directory, and a survey measures files itself")
+            .advise("give a list of sizes to granulo show: find PATH -type f -printf '%s\\n' | granulo show -"))
     }
 
     /// Fails before the walk if a result could not be written after it.
