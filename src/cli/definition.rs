@@ -146,6 +146,7 @@ pub(super) fn of_environment(error: &clap::Error, given: &[OsString]) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::output::TARGETS;
 
     #[test]
     fn every_command_is_in_one_group() {
@@ -193,6 +194,19 @@ mod tests {
             if has("json") {
                 assert!(has("output") || OTHERS.contains(&name), "{name} has no -o");
                 assert!(has("report") || name == WITHOUT_PAGE, "{name} has no --report");
+            }
+        });
+    }
+
+    #[test]
+    fn every_file_that_is_written_is_known() {
+        // These are read.
+        const SOURCES: [&str; 2] = ["beside", "prices"];
+        see_commands(&Arguments::command(), "", &mut |name, command| {
+            for option in command.get_opts() {
+                let is_file = option.get_value_names().is_some_and(|names| names[0].starts_with("FILE"));
+                let id = option.get_id().as_str();
+                assert!(!is_file || TARGETS.contains(&id) || SOURCES.contains(&id), "{name}: {id}");
             }
         });
     }

@@ -147,7 +147,7 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
             None => return print_and_status(&error),
         },
     };
-    if let Err(error) = output::refuse_one_target(&matches) {
+    if let Err(error) = output::check_targets(&matches) {
         output::complain(&error);
         return 2;
     }

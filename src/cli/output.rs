@@ -73,12 +73,21 @@ impl DocumentArguments {
     }
 }
 
-/// Refuses one file for the document and the page of a command, before the work is done.
-pub(super) fn refuse_one_target(matches: &ArgMatches) -> Result<()> {
+/// Options that name a file to write.
+pub(super) const TARGETS: [&str; 9] =
+    ["output", "report", "fsstats", "files", "ncdu", "checkpoint", "prometheus", "keep_strace", "log"];
+
+/// Refuses `-` as a file to write, and one file for the document and the page of a command, before the work is done.
+pub(super) fn check_targets(matches: &ArgMatches) -> Result<()> {
     if let Some((_, below)) = matches.subcommand() {
-        return refuse_one_target(below);
+        return check_targets(below);
     }
     let path = |option: &str| matches.try_get_one::<PathBuf>(option).ok().flatten();
+    if TARGETS.iter().any(|option| path(option).is_some_and(|target| target.as_os_str() == "-")) {
+        // Sources are read from it, but standard output has what is printed.
+        return Err(usage_error("'-' does not name a file to write")
+            .advise("print a result with --json, or write to /dev/stdout; a file of that name is ./-"));
+    }
     match (path("output"), path("report")) {
         (Some(output), Some(page)) if output == page => Err(two_results(page)),
         _ => Ok(()),
