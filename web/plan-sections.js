@@ -458,8 +458,8 @@ const PlanSections = (() => {
       text && el("div", { class: "copy" }, el("span", { class: "dim" }, "Review before you run:"), el("button", { type: "button", onclick: () => copy(text, code, status) }, "Copy"), status), code);
   }
 
-  /** Block sizes belong to the page only where somebody asked: with reads and writes, a cache, or a tolerance. */
-  const asksForBlocks = ({ plan }) => Boolean(plan.operations || plan.caching || (plan.recommendation && num(plan.recommendation.tolerance_fraction) !== 0.05) || !plan.models.length);
+  /** Block sizes belong to the page only where somebody asked: by name, with reads and writes, a cache, or a tolerance. */
+  const asksForBlocks = ({ plan }) => Boolean(plan.block_sizes_asked || plan.operations || plan.caching || (plan.recommendation && num(plan.recommendation.tolerance_fraction) !== 0.05) || !plan.models.length);
 
   return { card, asksForBlocks, looks, manyHidden, placesOf, LINEAR_OR_LOG, blockSizes, caches, layouts, files, costs, settings };
 })();

@@ -52,7 +52,7 @@ pub(super) struct PlanArguments {
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
     /// List the models with their options; granulo show panasas lists the measured systems
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["source", "model", "cutoff", "fast", "growth", "fill", "trace", "cache", "device", "block_sizes", "tolerance", "prices", "report"])]
     list: bool,
     /// Layout model, as NAME or NAME:option=value,…; may be repeated; 'all' for every model with its defaults
     #[arg(long, value_name = "MODEL")]
@@ -81,6 +81,9 @@ pub(super) struct PlanArguments {
     /// Device that serves the misses of the cache: disk, ssd or nvme
     #[arg(long, value_name = "NAME", value_parser = named_device, default_value = "disk", requires = "cache")]
     device: Device,
+    /// Recommend a block size, and show the space with each; --trace and --tolerance do, too
+    #[arg(long)]
+    block_sizes: bool,
     /// Largest growth over 1 KiB blocks for a recommended block size [default: 5%]
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
     tolerance: Option<f64>,
@@ -120,6 +123,7 @@ impl PlanArguments {
             operations: self.trace.as_deref().map(read_operations).transpose()?,
             caching: self.trace.as_deref().map(|trace| self.read_caching(trace)).transpose()?.flatten(),
             tolerance_fraction: self.tolerance.unwrap_or(recommend::TOLERANCE),
+            block_sizes: self.block_sizes || self.tolerance.is_some(),
             prices: self.prices.as_deref().map(read_prices).transpose()?,
         };
         if request.prices.as_ref().is_some_and(|prices| prices.fast.is_empty() != prices.slow.is_empty()) {

@@ -38,6 +38,8 @@ pub struct Request {
     pub caching: Option<Caching>,
     /// Growth over 1 KiB blocks that is allowed.
     pub tolerance_fraction: f64,
+    /// Whether a block size is asked for, besides what operations, a cache and a tolerance ask.
+    pub block_sizes: bool,
     /// What devices cost.
     pub prices: Option<Prices>,
 }
@@ -54,6 +56,7 @@ impl Request {
             operations: None,
             caching: None,
             tolerance_fraction: TOLERANCE,
+            block_sizes: false,
             prices: None,
         }
     }
@@ -73,6 +76,10 @@ pub struct Plan {
     pub source: Source,
     /// Space by block size.
     pub block_sizes: Vec<BlockSize>,
+    /// Whether a block size was asked for: by name, or with operations, a cache, or a tolerance of its own. Only then
+    /// people see it.
+    #[serde(default)]
+    pub block_sizes_asked: bool,
     /// How block sizes serve the operations, if they are known.
     pub operations: Option<ServedOperations>,
     /// A cache, and what it makes of each block size, if it is known.
@@ -98,6 +105,17 @@ pub struct Plan {
     pub currency: Option<String>,
     /// A month in object stores, where prices were specified.
     pub bills: Vec<Bill>,
+}
+
+impl Plan {
+    /// Whether somebody asked for a block size. A plan that does not say so is by an older version.
+    pub(crate) fn asks_for_blocks(&self) -> bool {
+        let tolerance = self.recommendation.as_ref().map(|recommendation| recommendation.tolerance_fraction);
+        self.block_sizes_asked
+            || self.operations.is_some()
+            || self.caching.is_some()
+            || tolerance.is_some_and(|tolerance| tolerance != TOLERANCE)
+    }
 }
 
 /// The population that a plan is about.
@@ -218,6 +236,10 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
             .then(|| recommend(&rows, served, request.caching.as_ref(), request.tolerance_fraction))
             .flatten(),
         block_sizes: rows,
+        block_sizes_asked: request.block_sizes
+            || request.operations.is_some()
+            || request.caching.is_some()
+            || request.tolerance_fraction != TOLERANCE,
         operations,
         caching: request.caching.clone(),
         models,

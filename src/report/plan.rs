@@ -38,7 +38,9 @@ pub(crate) fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     )?;
     prose(&source_sentence(plan), out)?;
     write_facts(&plan.source.facts, out)?;
-    write_block_sizes(plan, out)?;
+    if plan.asks_for_blocks() {
+        write_block_sizes(plan, out)?;
+    }
     write_models(plan, out)?;
     if let Some(first) = plan.fast_tiers.first() {
         write_tiers(plan, first, out)?;
