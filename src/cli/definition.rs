@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn every_result_can_be_a_file() {
-        // Their `-o` is the content, the tree, or the trace; `show` reads files.
-        const OTHERS: [&str; 3] = ["show", "store get", "store salvage"];
+        // Their `-o` is the content, or the tree.
+        const OTHERS: [&str; 2] = ["store get", "store salvage"];
         // Its result is the content.
         const WITHOUT_PAGE: &str = "store get";
         see_commands(&Arguments::command(), "", &mut |name, command| {

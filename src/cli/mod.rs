@@ -13,6 +13,7 @@ mod definition;
 mod generate;
 mod generated;
 mod history;
+mod lists;
 mod merge;
 #[cfg(feature = "fuse")]
 mod mount;
@@ -51,8 +52,7 @@ use crate::report::chart;
     of fprof or zdb -bbbs; Parquet), a published table (vu-1984, vu-2005, web-2005), or - for standard input.\n\nExit status: 0 success; 1 finished with problems (unreadable files, \
     an interrupted survey); 2 failed to start.\n\nEnvironment: \
     GRANULO_QUIET=1, GRANULO_THREADS, GRANULO_MEMORY and GRANULO_SCRATCH are defaults of --quiet, of --threads and \
-    --memory of a survey, and of --scratch."
-)]
+    --memory of a survey, and of --scratch.")]
 struct Arguments {
     /// When to use colour
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
@@ -137,7 +137,7 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
             return 2;
         }
     };
-    let matches = match definition::command().try_get_matches_from(given) {
+    let matches = match definition::command().try_get_matches_from(&given) {
         Ok(matches) => matches,
         Err(error) => match definition::of_environment(&error, &given) {
             Some(error) => {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::cache::named_device;
 use super::report::refuse_to_replace;
-use super::{Ended, output, sources};
+use super::{Ended, lists, output, sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
 use crate::layout::{Model, kinds};
@@ -161,6 +161,12 @@ impl PlanArguments {
     }
 
     fn list(&self) -> Result<Ended> {
+        if let Some(path) = &self.output {
+            output::write_json(path, &lists::models())?;
+        }
+        if self.json {
+            return output::print_json(&lists::models());
+        }
         output::print(|out| report::plan::write_models_list(kinds(), out))
     }
 }

@@ -1,5 +1,6 @@
 //! `granulo show`: print a source or any result: for people, as JSON, or a table of it as CSV; or write its page.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::report::{refuse_to_replace, write_report};
 use super::results::{self, Stored};
-use super::{Ended, output, sources, usage_error};
+use super::{Ended, lists, output, sources, usage_error};
 use crate::distribution::published;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
@@ -65,12 +66,15 @@ pub(super) struct ShowArguments {
     /// Write the histograms to this file in the fsstats CSV layout
     #[arg(long, value_name = "FILE.csv")]
     fsstats: Option<PathBuf>,
+    /// Write what is shown to this file, as JSON
+    #[arg(short, long, value_name = "FILE.json")]
+    output: Option<PathBuf>,
     /// Print as JSON
-    #[arg(long, conflicts_with = "list")]
+    #[arg(long)]
     json: bool,
     /// Print one table of the result as CSV, with bytes, seconds and shares of 1; without TABLE, the names of its
     /// tables
-    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["json", "list"])]
+    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "json")]
     csv: Option<String>,
     /// Write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE.html", conflicts_with = "list")]
@@ -96,15 +100,12 @@ fn quantile(text: &str) -> std::result::Result<f64, String> {
 impl ShowArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let Some(path) = &self.source else {
-            return output::print(|out| {
-                terminal::write_published(published::all(), out)?;
-                terminal::write_profiles(&profiles::all(), profiles::SOURCE, out)
-            });
+            return self.list();
         };
         if path.as_os_str() == systems::COLLECTION {
             return self.systems();
         }
-        refuse_to_replace(std::slice::from_ref(path), self.report.iter().chain(&self.fsstats))?;
+        refuse_to_replace(std::slice::from_ref(path), self.report.iter().chain(&self.fsstats).chain(&self.output))?;
         if let Some(stored) = results::read(path)? {
             return self.stored(&stored, path);
         }
@@ -121,12 +122,16 @@ impl ShowArguments {
         if let Some(page) = &self.report {
             output::write_page(page, |out| page::write(std::slice::from_ref(&survey), super::now(), out))?;
         }
-        if self.json || self.csv.is_some() {
+        if self.is_document() || self.output.is_some() {
             let answers = Answers::of(&survey, &self.cutoff, &self.block_size).with_quantiles(&survey, &self.quantile);
-            return match answers.is_empty() {
-                true => self.print_document(&Document::of(&survey, Detail::Full)),
-                false => self.print_document(&Answered { survey: Document::of(&survey, Detail::Full), answers }),
-            };
+            let survey = Document::of(&survey, Detail::Full);
+            match answers.is_empty() {
+                true => self.document(&survey)?,
+                false => self.document(&Answered { survey, answers })?,
+            }
+        }
+        if self.is_document() {
+            return Ok(Ended::Well);
         }
         output::print(|out| {
             if self.cutoff.is_empty() && self.block_size.is_empty() && self.quantile.is_empty() {
@@ -151,57 +156,82 @@ impl ShowArguments {
     /// Prints a plan, a bench or caches as on the original run.
     fn stored(&self, stored: &Stored, path: &Path) -> Result<Ended> {
         if self.asks_for_sizes() {
-            return Err(usage_error("results other than surveys accept only --json, --csv and --report")
+            return Err(usage_error("results other than surveys accept only -o, --json, --csv and --report")
                 .advise("use the survey they were made from"));
         }
         if let Some(page) = &self.report {
             write_report(path, page)?;
         }
-        let is_document = self.json || self.csv.is_some();
         match stored {
-            Stored::CacheStudy(study) if is_document => self.print_document(study),
+            Stored::CacheStudy(study) => self.document(study)?,
+            Stored::Plan(plan) => self.document(plan)?,
+            Stored::History(history) => self.document(history)?,
+            Stored::Bench(document) => self.document(document)?,
+            Stored::StoreStatus(written) | Stored::Allocations(written) => self.written(&written.text)?,
+            Stored::Other(written) => self.written(&written.text)?,
+        }
+        match stored {
+            _ if self.is_document() => Ok(Ended::Well),
             Stored::CacheStudy(study) => output::print(|out| report::cache::write_study(study, out)),
-            Stored::Plan(plan) if is_document => self.print_document(plan),
             Stored::Plan(plan) => output::print(|out| report::plan::write_plan(plan, out)),
-            Stored::StoreStatus(status) if is_document => self.print_written(&status.text),
             Stored::StoreStatus(status) => {
                 output::print(|out| report::store::write_sentences(&report::store_page::sentences(&status.read), out))
             }
-            Stored::History(history) if is_document => self.print_document(history),
             Stored::History(history) => output::print(|out| report::history::write_history(history, out)),
-            Stored::Bench(document) if is_document => self.print_document(document),
             Stored::Bench(document) => output::print(|out| report::bench::write_document(document, out)),
-            Stored::Allocations(document) if is_document => self.print_written(&document.text),
             Stored::Allocations(document) => {
                 let (model, sizes) = asked(&document.read)?;
                 output::print(|out| report::allocate::write_allocations(&model, &sizes, out))
             }
-            Stored::Other(document) if is_document => self.print_written(&document.text),
             Stored::Other(document) => output::print(|out| document.read.write(out)),
         }
     }
 
-    /// Prints a document as JSON, or one of its tables.
-    fn print_document(&self, document: &impl Serialize) -> Result<Ended> {
-        let Some(name) = &self.csv else { return output::print_json(document) };
-        print_table(name, &serde_json::to_vec(document).map_err(no_tables)?)
+    /// Whether a document is printed, or a table of it, instead of text for people.
+    fn is_document(&self) -> bool {
+        self.json || self.csv.is_some()
+    }
+
+    /// Writes a document to the file, and prints it as JSON or one of its tables, as asked for.
+    fn document(&self, document: &impl Serialize) -> Result<()> {
+        match self.is_document() || self.output.is_some() {
+            true => self.written(&serde_json::to_vec(document).map_err(no_tables)?),
+            false => Ok(()),
+        }
     }
 
     /// The same of one that is kept as it was written.
-    fn print_written(&self, json: &[u8]) -> Result<Ended> {
-        let Some(name) = &self.csv else {
-            return output::print_document(|out| {
-                out.write_all(json.trim_ascii_end())?;
-                out.write_all(b"\n")
-            });
+    fn written(&self, json: &[u8]) -> Result<()> {
+        let line = |out: &mut dyn Write| {
+            out.write_all(json.trim_ascii_end())?;
+            out.write_all(b"\n")
         };
-        print_table(name, json)
+        if let Some(path) = &self.output {
+            write_atomically(path, line)?;
+        }
+        match &self.csv {
+            Some(name) => print_table(name, json),
+            None if self.json => output::print_document(line).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The published populations.
+    fn list(&self) -> Result<Ended> {
+        self.document(&lists::published())?;
+        if self.is_document() {
+            return Ok(Ended::Well);
+        }
+        output::print(|out| {
+            terminal::write_published(published::all(), out)?;
+            terminal::write_profiles(&profiles::all(), profiles::SOURCE, out)
+        })
     }
 
     /// The measured systems, side by side.
     fn systems(&self) -> Result<Ended> {
         if self.asks_for_sizes() {
-            return Err(usage_error("the table of measured systems accepts only --json, --csv and --report")
+            return Err(usage_error("the table of measured systems accepts only -o, --json, --csv and --report")
                 .advise("name one system, such as granulo show Uni-5 --all"));
         }
         let systems = systems::assess_all()?;
@@ -217,24 +247,25 @@ impl ShowArguments {
         if let Some(page) = &self.report {
             output::write_page(page, |out| fields_page::part("", &Fields::of(&document)?)?.write(super::now(), out))?;
         }
-        if !self.json && self.csv.is_none() {
-            return output::print(|out| report::systems::write_systems(&systems, out));
+        self.document(&document)?;
+        if self.is_document() {
+            return Ok(Ended::Well);
         }
-        self.print_document(&document)
+        output::print(|out| report::systems::write_systems(&systems, out))
     }
 }
 
 /// Prints a table of a JSON document, or the names of its tables.
-fn print_table(name: &str, json: &[u8]) -> Result<Ended> {
+fn print_table(name: &str, json: &[u8]) -> Result<()> {
     let document = csv::read(json).map_err(no_tables)?;
     let tables = csv::tables_of(&document);
     if name.is_empty() {
-        return output::print_document(|out| csv::write_names(&tables, out));
+        return output::print_document(|out| csv::write_names(&tables, out)).map(drop);
     }
     match tables.iter().find(|table| table.name == name) {
-        Some(table) => output::print_document(|out| table.write(out)),
+        Some(table) => output::print_document(|out| table.write(out)).map(drop),
         // What would be a table has no rows: nobody knows its columns.
-        None if csv::is_empty_list(&document, name) => Ok(Ended::Well),
+        None if csv::is_empty_list(&document, name) => Ok(()),
         None => Err(usage_error(format!("the result has no table '{}'", escape(name.as_bytes())))
             .advise("list its tables with --csv")),
     }

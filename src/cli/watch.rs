@@ -7,10 +7,11 @@ use clap::Args;
 
 use super::progress::{during, survey_words};
 use super::survey::{HardLinkChoice, check_target};
-use super::{Ended, output, signals, usage_error};
+use super::{Ended, output, signals};
 use crate::error::{Error, Result};
 use crate::io::write_atomically;
 use crate::progress::Snapshot;
+use crate::report::page;
 use crate::scan::default_threads;
 use crate::survey::file::{Detail, write};
 use crate::survey::owner_ages::DEFAULT_BREAKS_DAYS;
@@ -38,8 +39,14 @@ pub(super) struct WatchArguments {
     mount: PathBuf,
 
     /// Write the survey to this file, for show, merge, compare and report
-    #[arg(short, long, value_name = "SURVEY.json", required_unless_present = "prometheus", help_heading = "Results")]
+    #[arg(short, long, value_name = "SURVEY.json", required_unless_present_any = ["prometheus", "report", "json"], help_heading = "Results")]
     output: Option<PathBuf>,
+    /// Write a self-contained HTML page of the survey to this file
+    #[arg(long, value_name = "FILE.html", help_heading = "Results")]
+    report: Option<PathBuf>,
+    /// Print each survey as a line of JSON
+    #[arg(long, help_heading = "Results")]
+    json: bool,
     /// Write metrics to this file in the text format of Prometheus, for a node exporter's textfile collector
     #[arg(long, value_name = "FILE.prom", help_heading = "Results")]
     prometheus: Option<PathBuf>,
@@ -96,10 +103,12 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
 
 impl WatchArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        if self.output.is_some() && self.output == self.prometheus {
-            return Err(usage_error("both results would be written to the same file"));
+        let targets: Vec<&PathBuf> = [&self.output, &self.prometheus, &self.report].into_iter().flatten().collect();
+        if let Some((_, twice)) = targets.iter().enumerate().find(|(index, target)| targets[..*index].contains(target))
+        {
+            return Err(output::two_results(twice));
         }
-        [&self.output, &self.prometheus].into_iter().flatten().try_for_each(|target| check_target(target))?;
+        targets.iter().try_for_each(|target| check_target(target))?;
         let progress = signals::progress()?;
         let wanted_now = signals::wanted_now()?;
         let request = self.request();
@@ -145,7 +154,8 @@ struct Results<'a> {
 
 impl Observer for Results<'_> {
     fn document(&mut self, document: &Document<'_>) {
-        let WatchArguments { mount, output, prometheus: metrics, by_directory, by_owner, .. } = self.arguments;
+        let WatchArguments { mount, output, report, json, prometheus: metrics, by_directory, by_owner, .. } =
+            self.arguments;
         let survey = output.iter().map(|path| write_atomically(path, |out| write(document.survey, Detail::Full, out)));
         // Metrics outlive the directory in which the command was typed.
         let mount = escape_path(&mount.canonicalize().unwrap_or_else(|_| mount.clone()));
@@ -153,7 +163,10 @@ impl Observer for Results<'_> {
         let metrics = metrics.iter().map(|path: &PathBuf| {
             write_atomically(Path::new(path), |out| prometheus::write(&mount, document, wanted, out))
         });
-        let failure = survey.chain(metrics).filter_map(Result::err).reduce(|first, _| first);
+        let surveys = std::slice::from_ref(document.survey);
+        let page = report.iter().map(|path| write_atomically(path, |out| page::write(surveys, super::now(), out)));
+        let line = json.then(|| output::print_document(|out| write(document.survey, Detail::Full, out)).map(drop));
+        let failure = survey.chain(metrics).chain(page).chain(line).filter_map(Result::err).reduce(|first, _| first);
         // The same failure is not repeated every minute.
         match (&failure, &self.failure) {
             (Some(error), None) => output::complain(error),

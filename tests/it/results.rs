@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::args;
-use crate::harness::{run, sandbox, write_file};
+use crate::harness::{finish, granulo, run, sandbox, source_tree, write_file};
 
 /// The data of a page.
 pub fn data(page: &Path) -> Value {
@@ -111,6 +111,70 @@ fn a_source_is_not_replaced_by_a_result() {
     // What is no file can be both.
     run(args!["show", "/dev/null", "--report", "/dev/null"]).ended(2);
     run(args!["compare", &one, &two, "-o", "/dev/stdout"]).ended(0);
+}
+
+#[test]
+fn show_writes_what_it_prints_as_json() {
+    let sandbox = sandbox();
+    let [plan, written] = ["plan.json", "written.json"].map(|name| sandbox.path().join(name));
+    run(args!["plan", "vu-2005", "--model", "ext4", "-o", &plan]).ended(0);
+    for source in [args!["vu-2005", "--cutoff", "4KiB"], args![&plan], args!["panasas"], args!["--list"]] {
+        let printed = run([args!["show"], source.clone(), args!["--json"]].concat()).ended(0);
+        let text = run([args!["show"], source.clone()].concat()).ended(0).stdout;
+        assert_eq!(run([args!["show"], source, args!["-o", &written]].concat()).ended(0).stdout, text);
+        assert_eq!(fs::read(&written).unwrap(), printed.stdout);
+    }
+    let refused = run(args!["show", &plan, "-o", &plan]).ended(2);
+    assert!(refused.said().contains("plan.json"), "{refused:?}");
+}
+
+#[test]
+fn breaks_of_ages_are_all_shown() {
+    let small = source_tree().join("tests/golden/small.survey.json");
+    let ages = |breaks: &str, columns: &str| {
+        let mut command = granulo();
+        command.env("COLUMNS", columns).args(args!["show", &small, "--age-breaks", breaks]);
+        finish(&mut command).ended(0)
+    };
+    for columns in ["60", "80", "140"] {
+        let ran = ages("1,7,30,90,365,1825", columns);
+        for edge in ["1 day", "1 week", "30 days", "90 days", "1 year", "5 years"] {
+            assert!(ran.text().contains(edge), "{columns}: {edge}: {}", ran.text());
+        }
+        assert_eq!(ran.said(), "");
+    }
+    let sandbox = sandbox();
+    let [tree, own] = ["tree", "own.json"].map(|name| sandbox.path().join(name));
+    write_file(tree.join("file"), 1000);
+    run(args!["survey", &tree, "-o", &own, "--age-breaks", "1,7,30"]).ended(0);
+    let owners = |breaks| run(args!["show", &own, "--age-breaks", breaks, "--json"]).ended(0);
+    assert_eq!(owners("7").json()["where"]["owner_ages"]["breaks_days"], serde_json::json!([7]));
+    assert!(owners("2,20").said().contains("only at the breaks of the survey: 1,7,30"));
+}
+
+#[test]
+fn standard_output_is_not_a_dash() {
+    let sandbox = sandbox();
+    let in_sandbox = |arguments: &[&str]| {
+        let mut command = granulo();
+        finish(command.current_dir(sandbox.path()).args(arguments)).ended(2).said()
+    };
+    for arguments in [
+        &["survey", ".", "-o", "-"][..],
+        &["survey", ".", "--ncdu", "-"],
+        &["show", "vu-2005", "--report", "-"],
+        &["plan", "vu-2005", "--output=-"],
+        &["history", "x.json", "-o-"],
+        &["store", "status", "s", "--report", "-"],
+        &["trace", "read", "x", "-o", "-"],
+    ] {
+        let said = in_sandbox(arguments);
+        assert!(said.contains("--json") && said.contains("/dev/stdout"), "{arguments:?}: {said}");
+    }
+    assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 0);
+    // Nor is standard input a tree.
+    let said = in_sandbox(&["survey", "-"]);
+    assert!(said.contains("| granulo show -"), "{said}");
 }
 
 #[test]

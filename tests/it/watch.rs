@@ -21,6 +21,7 @@ use crate::harness::{
     skip_on_this_kernel, survey, write_file,
 };
 use crate::images::{Image, Mount};
+use crate::results::data;
 
 const MIB: u64 = 1 << 20;
 
@@ -406,7 +407,7 @@ fn a_file_system_in_memory_is_watched() {
     let script = r#"
         mount -t tmpfs none "$1"
         mkdir "$1/secret"; chmod 0 "$1/secret"; echo x > "$1/secret/file"
-        "$GRANULO" watch "$1" -o "$2" --interval 1000000 --most-pending 3 & watcher=$!
+        "$GRANULO" watch "$1" -o "$2" --report "$2.html" --json --interval 1000000 --most-pending 3 > "$2.lines" & watcher=$!
         while [ ! -e "$2" ]; do sleep 0.05; done
         mkdir "$1/d"; echo y > "$1/d/a"; mv "$1/d" "$1/secret/e"; ln "$1/secret/e/a" "$1/b"
         for n in 1 2 3 4 5 6; do echo $n > "$1/$n"; done
@@ -417,8 +418,11 @@ fn a_file_system_in_memory_is_watched() {
     let root = sandbox.path().join("memory");
     fs::create_dir(&root).unwrap();
     let Some(ran) = in_mount_namespace(script, &args![&root, &output]) else { return };
-    let document: Value = serde_json::from_slice(&fs::read(output).unwrap()).unwrap();
+    let document: Value = serde_json::from_slice(&fs::read(&output).unwrap()).unwrap();
     assert_eq!(document["counts"]["files"], 8);
+    let lines = fs::read_to_string(output.with_extension("json.lines")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(lines.lines().last().unwrap()).unwrap(), document);
+    assert_eq!(data(&output.with_extension("json.html"))["surveys"][0]["counts"], document["counts"]);
     let ran = ran.ended(0);
     assert_same(&document, &ran.json(), &["ages_relative_to"]);
     let said = ran.said();
