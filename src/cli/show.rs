@@ -20,6 +20,7 @@ use crate::population::profiles;
 use crate::program;
 use crate::report::fields::Fields;
 use crate::report::{self, csv, fields_page, page, terminal};
+use crate::survey::Survey;
 use crate::survey::answers::Answers;
 use crate::survey::file::{Detail, Document};
 use crate::survey::fsstats;
@@ -57,7 +58,8 @@ pub(super) struct ShowArguments {
     /// Show this many rows of each list, as far as the survey has them
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Breaks of the table of ages, in days, instead of those of the survey: 30,365
+    /// Breaks of the tables of ages, in days, instead of those of the survey: 30,365. Bytes of owners are known only at
+    /// breaks of the survey
     #[arg(long, value_name = "DAYS", value_delimiter = ',')]
     age_breaks: Vec<u64>,
     /// Print every distribution, not only the summary
@@ -115,6 +117,7 @@ impl ShowArguments {
                 return Err(usage_error(format!("breaks of ages are 1 to {MOST_BREAKS} numbers of days that rise")));
             }
             survey.origin.options.age_breaks_days = self.age_breaks.clone();
+            self.break_owners(&mut survey);
         }
         if let Some(path) = &self.fsstats {
             write_atomically(path, |out| fsstats::write(&survey, out))?;
@@ -140,6 +143,18 @@ impl ShowArguments {
             terminal::write_answers(&survey, &self.cutoff, &self.block_size, &self.quantile, out)?;
             if self.all { terminal::write_distributions(&survey, out) } else { Ok(()) }
         })
+    }
+
+    /// Gives the ages of owners the breaks that were asked for, of which a survey keeps only its own.
+    fn break_owners(&self, survey: &mut Survey) {
+        let Some(ages) = survey.places.as_mut().and_then(|places| places.owner_ages.as_mut()) else { return };
+        match ages.with_breaks(&self.age_breaks) {
+            Some(broken) => *ages = broken,
+            None => {
+                let own: Vec<String> = ages.breaks_days().iter().map(u64::to_string).collect();
+                output::note(&format!("bytes of owners are known only at the breaks of the survey: {}", own.join(",")));
+            }
+        }
     }
 
     /// Whether an option needs a source of sizes.

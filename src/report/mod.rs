@@ -1,5 +1,6 @@
 //! Reports: results for people. Reports depend on results, never the reverse.
 
+mod ages;
 pub(crate) mod allocate;
 pub(crate) mod allocate_page;
 pub mod bench;

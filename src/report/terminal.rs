@@ -4,11 +4,12 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
+use super::ages::{days_words, reset_note, write_ages, write_owner_ages};
 use super::chart::{bar, columns, is_narrow, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, faint, heading};
 use super::systems::write_facts;
 use super::table::{bar_columns, table};
-use super::words::{file_system_words, file_systems, remarks, sentences};
+use super::words::{file_system_words, file_systems, owner_words, remarks, sentences};
 use crate::distribution::published::Published;
 use crate::distribution::{Bucket, Distribution, Weight};
 use crate::plan::{BLOCK_SIZES, BlockSize, block_sizes};
@@ -16,7 +17,6 @@ use crate::population::profiles::Profile;
 use crate::survey::answers::{Answers, Quantiles};
 use crate::survey::file::{format_time, up_to};
 use crate::survey::measure::{ByteMeasure, Measure};
-use crate::survey::owner_ages::older;
 use crate::survey::places::{DirectoryRow, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
 use crate::survey::{Method, Survey};
 use crate::units::{KIB, escape, format_count, format_share, format_size, fraction};
@@ -178,81 +178,6 @@ fn write_deciles(sizes: &Distribution, blocks: &[&BlockSize], out: &mut dyn Writ
     Ok(())
 }
 
-fn write_ages(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
-    if survey.distributions.of(Measure::MtimeAge).is_empty() {
-        return Ok(());
-    }
-    // Breaks side by side.
-    let across = if is_narrow() { 4 } else { 6 };
-    let breaks = &survey.origin.options.age_breaks_days;
-    let breaks = &breaks[breaks.len().saturating_sub(across)..];
-    let edges: Vec<u64> = breaks.iter().map(|days| days.saturating_sub(1)).collect();
-    heading("Ages: share younger than", out)?;
-    let ages = [
-        ("content changed", Measure::MtimeAge, ByteMeasure::MtimeAge),
-        ("inode changed", Measure::CtimeAge, ByteMeasure::CtimeAge),
-        ("read", Measure::AtimeAge, ByteMeasure::AtimeAge),
-    ];
-    table(out, |out| {
-        write!(out, "{FAINT}{:>22}", "")?;
-        for days in breaks {
-            write!(out, "{:>9}", age_words(*days))?;
-        }
-        writeln!(out, "{FAINT:#}")?;
-        for (label, by_files, by_bytes) in ages {
-            age_row(&format!("{label:>15} files"), survey.distributions.of(by_files), &edges, out)?;
-            age_row(&format!("{:>15} bytes", ""), survey.distributions.by_bytes(by_bytes), &edges, out)?;
-        }
-        Ok(())
-    })
-}
-
-/// An age in words: years and days where it is a whole number of them.
-fn age_words(days: u64) -> String {
-    match days {
-        1 => "1 day".to_owned(),
-        7 => "1 week".to_owned(),
-        365 => "1 year".to_owned(),
-        _ if days.is_multiple_of(365) => format!("{} years", days / 365),
-        _ => format!("{} days", format_count(days.into())),
-    }
-}
-
-/// Bytes of each owner that were not read, and not written, for at least as long as each of the last breaks.
-fn write_owner_ages(places: &Places, shown: usize, out: &mut dyn Write) -> io::Result<()> {
-    let Some(ages) = places.owner_ages.as_ref().filter(|ages| !ages.ranked().is_empty()) else { return Ok(()) };
-    const ACROSS: usize = 4;
-    let breaks = ages.breaks_days();
-    let first = breaks.len().saturating_sub(ACROSS);
-    heading("Bytes of each owner that nobody read, or wrote, for at least", out)?;
-    table(out, |out| {
-        write!(out, "{FAINT}{:>12}", "all")?;
-        for days in &breaks[first..] {
-            write!(out, "{:>11}", age_words(*days))?;
-        }
-        writeln!(out, "{:>8}\towner{FAINT:#}", "")?;
-        let mut rows = ages.ranked();
-        rows.sort_by_key(|(owner, files)| (std::cmp::Reverse(files.total().size_bytes), *owner));
-        for (owner, files) in rows.iter().take(shown) {
-            let label = match owner {
-                Kind::Named(uid) => owner_words(places, *uid),
-                Kind::Anonymous(_) => "(omitted)".to_owned(),
-            };
-            let total = format_size(files.total().size_bytes);
-            for (what, classes, total, label) in
-                [("read", &files.read, total.as_str(), label.as_str()), ("written", &files.written, "", "")]
-            {
-                write!(out, "{}", right(total, 12))?;
-                for index in first..breaks.len() {
-                    write!(out, "{}", right(&format_size(older(classes, index + 1).size_bytes), 11))?;
-                }
-                writeln!(out, "{FAINT}{what:>8}{FAINT:#}\t{label}")?;
-            }
-        }
-        Ok(())
-    })
-}
-
 /// The largest single files.
 fn write_largest(places: &Places, shown: usize, out: &mut dyn Write) -> io::Result<()> {
     let Some(files) = places.files.as_ref().filter(|files| !files.rows().is_empty()) else { return Ok(()) };
@@ -266,22 +191,6 @@ fn write_largest(places: &Places, shown: usize, out: &mut dyn Write) -> io::Resu
         }
         Ok(())
     })
-}
-
-fn owner_words(places: &Places, uid: u32) -> String {
-    match places.owner_names.get(&uid) {
-        Some(name) => format!("{name} ({uid})"),
-        None => uid.to_string(),
-    }
-}
-
-fn age_row<W: Weight>(label: &str, ages: &Distribution<W>, edges: &[u64], out: &mut dyn Write) -> io::Result<()> {
-    write!(out, "{label:>22}")?;
-    let whole = ages.count();
-    for days in edges {
-        write!(out, "{}", right(&format_share(fraction(ages.up_to(*days).count, whole)), 9))?;
-    }
-    writeln!(out)
 }
 
 fn write_places(places: &Places, survey: &Survey, shown: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
@@ -302,7 +211,7 @@ fn write_places(places: &Places, survey: &Survey, shown: Option<usize>, out: &mu
         }
     }
     write_largest(places, rows, out)?;
-    kind_table("Owners", &places.owners, |uid| owner_words(places, *uid), rows, out)?;
+    kind_table("Owners", "owner", &places.owners, |uid| owner_words(places, *uid), rows, out)?;
     write_owner_ages(places, rows, out)?;
     let extension = |extension: &crate::survey::places::Extension| match extension.text() {
         "" => "(none)".to_owned(),
@@ -423,7 +332,7 @@ fn write_quantiles(rows: &[Quantiles], out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    heading("Values up to which a share lies: sizes, and days since files were written and read", out)?;
+    heading("Values up to which a share lies: sizes, and ages since files were written and read", out)?;
     table(out, |out| {
         write!(out, "{FAINT}{:>10}{:>11}{:>11}", "share", "size", "by bytes")?;
         writeln!(out, "{:>12}{:>10}{:>10}{:>10}{FAINT:#}", "written", "by bytes", "read", "by bytes")?;
@@ -431,11 +340,13 @@ fn write_quantiles(rows: &[Quantiles], out: &mut dyn Write) -> io::Result<()> {
             write!(out, "{}", right(&format_share(row.fraction), 10))?;
             let sizes = [row.file_size, row.file_size_by_total].map(|bytes| right(&format_size(bytes.into()), 11));
             let ages = [row.mtime_age, row.mtime_age_bytes, row.atime_age, row.atime_age_bytes];
-            let ages = ages.map(|days| right(&format_count(days.into()), 10));
+            let ages = ages.map(|days| right(&days_words(days), 10));
             writeln!(out, "{}  {}", sizes.join(""), ages.join(""))?;
         }
         Ok(())
-    })
+    })?;
+    let ages = rows.iter().flat_map(|row| [row.mtime_age, row.mtime_age_bytes, row.atime_age, row.atime_age_bytes]);
+    reset_note(ages, out)
 }
 
 /// Every distribution as a table of its buckets.

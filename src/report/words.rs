@@ -4,6 +4,7 @@ use crate::distribution::published;
 use crate::plan::block_size;
 use crate::survey::machine::FileSystem;
 use crate::survey::measure::Measure;
+use crate::survey::places::Places;
 use crate::survey::{Method, Resolution, Survey};
 use crate::units::{KIB, format_count, format_counted, format_share, format_size, fraction};
 
@@ -185,6 +186,14 @@ pub(crate) fn file_system_words(host: Option<&str>, found: &FileSystem) -> Strin
     words
 }
 
+/// An owner: its name, if that is known, and its number.
+pub(super) fn owner_words(places: &Places, uid: u32) -> String {
+    match places.owner_names.get(&uid) {
+        Some(name) => format!("{name} ({uid})"),
+        None => uid.to_string(),
+    }
+}
+
 /// Other entries, what was skipped and what looked wrong, as short phrases; empty if there was nothing.
 pub(crate) fn remarks(survey: &Survey) -> Vec<String> {
     let counts = &survey.counts;
@@ -218,4 +227,20 @@ pub(crate) fn remarks(survey: &Survey) -> Vec<String> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_is_as_full_as_df_says() {
+        let found: FileSystem = serde_json::from_value(serde_json::json!({
+            "kind": "ext4", "device": "/dev/vda", "mount_point": "/",
+            "capacity_bytes": 10_000, "free_bytes": 6_000, "available_bytes": 1_000,
+        }))
+        .unwrap();
+        let words = file_system_words(None, &found);
+        assert_eq!(words, "file system: ext4 on /dev/vda at /, 9.77 KiB, 80.0 % in use, 1,000 B free");
+    }
 }

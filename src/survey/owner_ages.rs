@@ -126,6 +126,23 @@ impl OwnerAges {
         &self.breaks_days
     }
 
+    /// The same with these breaks; `None` unless all of them are breaks of the table.
+    pub fn with_breaks(&self, breaks_days: &[u64]) -> Option<OwnerAges> {
+        if !breaks_days.iter().all(|days| self.breaks_days.contains(days)) {
+            return None;
+        }
+        let starts = [0].into_iter().chain(self.breaks_days.iter().copied());
+        let to: Vec<usize> = starts.map(|start| breaks_days.iter().filter(|days| **days <= start).count()).collect();
+        let regroup = |classes: &[AgeSums]| {
+            let mut sums = vec![AgeSums::default(); breaks_days.len() + 1];
+            classes.iter().zip(&to).for_each(|(files, class)| sums[*class].add(*files));
+            sums
+        };
+        let files = |files: &AgedFiles| AgedFiles { written: regroup(&files.written), read: regroup(&files.read) };
+        let rows = self.rows.iter().map(|(owner, row)| (*owner, files(row)));
+        OwnerAges::from_parts(breaks_days, rows, files(&self.rest))
+    }
+
     /// Owners by falling number of files.
     pub fn ranked(&self) -> Vec<(Kind<u32>, AgedFiles)> {
         let mut rows: Vec<(Kind<u32>, AgedFiles)> = self.rows.iter().map(|(owner, f)| (*owner, f.clone())).collect();
@@ -204,6 +221,18 @@ mod tests {
         let parts = table.ranked();
         assert_eq!(OwnerAges::from_parts(&[7, 365], parts.clone(), table.rest().clone()), Some(table.clone()));
         assert_eq!(OwnerAges::from_parts(&[7], parts, table.rest().clone()), None);
+    }
+
+    #[test]
+    fn fewer_breaks_have_the_sums_of_more() {
+        let (mut fine, mut coarse) = (OwnerAges::new(&[1, 7, 30, 365]), OwnerAges::new(&[7, 365]));
+        for (uid, days) in [(1, 0), (1, 1), (1, 7), (2, 29), (2, 30), (2, 364), (3, 365), (3, 9999)] {
+            fine.add(uid, days, days / 2, 1 + days);
+            coarse.add(uid, days, days / 2, 1 + days);
+        }
+        assert_eq!(fine.with_breaks(&[7, 365]), Some(coarse));
+        assert_eq!(fine.with_breaks(fine.breaks_days()), Some(fine.clone()));
+        assert_eq!(fine.with_breaks(&[7, 90]), None);
     }
 
     #[test]
