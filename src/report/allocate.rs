@@ -18,7 +18,7 @@ const BYTES: Style = AnsiColor::Magenta.on_default();
 /// # Errors
 /// Any error of `out`.
 pub(crate) fn write_allocations(model: &Model, sizes: &[u64], out: &mut dyn Write) -> io::Result<()> {
-    let width = bar_columns(20);
+    let width = bar_columns(20, 1);
     let most = sizes.iter().map(|&size| model.layout.file(size).allocated_bytes).max().unwrap_or(0);
     let reports = model.layout.reported(0).is_some();
     let last = if reports { "reported" } else { "" };

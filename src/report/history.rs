@@ -145,7 +145,7 @@ fn write_table(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
                 right(&format_count(point.files.into()), 14),
                 right(&format_size(point.size_bytes), 12),
                 right(&used, 12),
-                bar(fraction(point.size_bytes, most), bar_columns(BAR)),
+                bar(fraction(point.size_bytes, most), bar_columns(BAR, 1)),
             )?;
         }
         Ok(())

@@ -212,7 +212,7 @@ fn tier_row(tier: &Tier, most: u128, out: &mut dyn Write) -> io::Result<()> {
         right(&format_size(tier.fast_bytes), 11),
         right(&format_share(tier.fast_fraction), 9),
         right(&format_size(tier.fast_device_bytes), 12),
-        bar(fill, bar_columns(14))
+        bar(fill, bar_columns(14, 1))
     )
 }
 

@@ -10,16 +10,20 @@ use std::io::{self, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::chart::{columns, is_narrow, is_unit, left, shorten, wrap};
+use super::chart::{COLUMNS, columns, is_unit, left, shorten, wrap};
 
 /// Spaces before a name.
 const NAME_GAP: usize = 2;
 /// Spaces before the end of a row that is broken.
 const INDENT: usize = 4;
 
-/// Columns of a bar that has `wide` columns where there is room for it.
-pub(super) fn bar_columns(wide: usize) -> usize {
-    if is_narrow() { (wide / 2).max(1) } else { wide }
+/// Columns of each of `bars` side by side that have `wide` columns where tables have theirs: less where there is less
+/// room, and what is left where there is more.
+pub(super) fn bar_columns(wide: usize, bars: usize) -> usize {
+    match columns().checked_sub(COLUMNS) {
+        None => (wide / 2).max(1),
+        Some(left) => wide + left / bars,
+    }
 }
 
 /// Writes the table that `write` writes, in the width of the output.
@@ -226,10 +230,7 @@ impl Row {
         let (mut text, mut columns) = (String::new(), 0);
         let cells = &self.cells[part.start.min(self.cells.len())..part.end.min(self.cells.len())];
         let last = cells.iter().rposition(|cell| !cell.is_blank());
-        let mut used = last.map_or(0, |last| part.start + last + 1);
-        if part.start == 0 && gaps.iter().all(|gap| gap.kept == gap.columns) && part.end == usize::MAX {
-            used = self.cells.len();
-        }
+        let used = last.map_or(0, |last| part.start + last + 1);
         for (column, cell) in self.cells.iter().enumerate().take(part.end).skip(part.start) {
             text.push_str(&cell.style);
             let is_left_out = |gap: &Gap| (gap.start + gap.kept..gap.start + gap.columns).contains(&column);
@@ -253,6 +254,7 @@ mod tests {
     fn a_table_that_fits_stays_as_it_is() {
         assert_eq!(fit(TEXT, 24), TEXT);
         assert_eq!(fit("", 24), "");
+        assert_eq!(fit("\u{1b}[2m 1   \u{1b}[0m\n 2  \n", 24), "\u{1b}[2m 1\u{1b}[0m\n 2\n", "no blanks at ends");
     }
 
     #[test]

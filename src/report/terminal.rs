@@ -90,7 +90,7 @@ pub fn write_summary_of(survey: &Survey, shown: Option<usize>, out: &mut dyn Wri
 }
 
 fn write_histogram(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> {
-    let width = bar_columns(14);
+    let width = bar_columns(14, 2);
     heading("Files and bytes by size (each row from its size up to the next)", out)?;
     let buckets = sizes.buckets();
     let (files, bytes) = (sizes.count(), sizes.total());
@@ -218,7 +218,7 @@ fn write_places(places: &Places, survey: &Survey, shown: Option<usize>, out: &mu
         text if text.starts_with('(') => text.to_owned(),
         text => format!(".{text}"),
     };
-    kind_table("File types, by extension", &places.extensions, extension, extensions, out)
+    kind_table("File types, by extension", "extension", &places.extensions, extension, extensions, out)
 }
 
 fn tally_header(label: &str, out: &mut dyn Write) -> io::Result<()> {
@@ -245,6 +245,7 @@ fn directory_row(row: &DirectoryRow, out: &mut dyn Write) -> io::Result<()> {
 
 fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
     title: &str,
+    column: &str,
     kinds: &KindTable<Kind<K>>,
     label: impl Fn(&K) -> String,
     shown: usize,
@@ -260,7 +261,7 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
     };
     heading(&format!("{title}{more}"), out)?;
     table(out, |out| {
-        tally_header("", out)?;
+        tally_header(column, out)?;
         for (kind, tally) in rows.iter().take(shown) {
             let label = match kind {
                 Kind::Named(key) => label(key),

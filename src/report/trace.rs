@@ -153,7 +153,7 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
 }
 
 fn write_kinds(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    let width = bar_columns(14);
+    let width = bar_columns(14, 1);
     heading("Operations by kind", out)?;
     let mut kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|&kind| summary.kind(kind).count > 0).collect();
     kinds.sort_by_key(|&kind| std::cmp::Reverse(summary.kind(kind).count));
@@ -358,7 +358,7 @@ fn write_patterns(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Resul
 }
 
 fn write_rates(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
-    let width = bar_columns(16);
+    let width = bar_columns(16, 1);
     let rates = summary.rates.at_most(INTERVALS);
     if source.origin().clock == Clock::None || rates.intervals.len() < 2 {
         return Ok(());

@@ -163,7 +163,7 @@ fn order(name: &str) -> &'static str {
 /// The n-th operation, in the first round: how the mean time changes on the way.
 fn write_curves(document: &Document, details: &CreateDetails, out: &mut dyn Write) -> io::Result<()> {
     heading("Time of the n-th operation, first to last (log scale of means)", out)?;
-    let columns = bar_columns(CURVE_COLUMNS);
+    let columns = bar_columns(CURVE_COLUMNS, 1);
     table(out, |out| {
         for at in 0..document.subjects.len() {
             for phase in PHASES {

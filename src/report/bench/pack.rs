@@ -101,7 +101,7 @@ fn write_loads(document: &Document, details: &PackDetails, out: &mut dyn Write) 
             .fold(None, |most: Option<f64>, ratio| Some(most.map_or(ratio, |most| most.max(ratio))))
     });
     let most = ratios.fold(1.0, f64::max);
-    let width = bar_columns(BAR_COLUMNS);
+    let width = bar_columns(BAR_COLUMNS, 1);
     table(out, |out| {
         for (at, subject) in subjects() {
             let one = one(document, at);
