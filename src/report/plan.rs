@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use unicode_width::UnicodeWidthStr;
 
 use super::chart::{bar, columns, is_narrow, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
@@ -12,7 +13,7 @@ use super::table::{bar_columns, table};
 use super::terminal::exact_size;
 use crate::layout::Kind;
 use crate::plan::tier::{RATIOS, Tier};
-use crate::plan::{Caching, FastTier, Plan};
+use crate::plan::{Caching, FastTier, ModelSpace, Plan};
 use crate::units::{KIB, MIB, format_count, format_duration, format_share, format_size};
 
 const FAST: Style = AnsiColor::Cyan.on_default();
@@ -21,6 +22,10 @@ const FAST: Style = AnsiColor::Cyan.on_default();
 const BLOCKS: std::ops::RangeInclusive<u64> = 512..=MIB;
 /// Layouts whose fast tiers fit side by side.
 const TIERS_ACROSS: usize = 6;
+/// Columns of the head of each.
+const HEAD: usize = 10;
+/// Columns of a model's name, at least.
+const LEAST_NAME: usize = 14;
 /// Cutoffs for which they are compared.
 const COMPARED: std::ops::RangeInclusive<u64> = 0..=16 * MIB;
 /// Settings and every cost are printed for at most this many layouts with a fast tier.
@@ -152,13 +157,22 @@ fn write_requests(caching: &Caching, device: &str, chosen: Option<u64>, out: &mu
     })
 }
 
-/// Columns of a model that has `wide` where there is room for them.
-fn name_columns(wide: usize) -> usize {
-    if is_narrow() { columns() / 4 } else { wide }
+/// Columns of the models beside figures that need `others`: those of the longest, where there is room.
+fn name_columns(plan: &Plan, others: usize) -> usize {
+    let longest = plan.models.iter().map(|row| row.model.width()).max().unwrap_or(0);
+    (longest + 1).min(columns().saturating_sub(others)).max(LEAST_NAME)
+}
+
+/// A model in its column; above its row, if it is longer.
+fn write_name(model: &str, name: usize, out: &mut dyn Write) -> io::Result<()> {
+    if model.width() < name {
+        return write!(out, "{}", left(model, name));
+    }
+    write!(out, "\t{model}\n{:name$}", "")
 }
 
 fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
-    let name = name_columns(30);
+    let name = name_columns(plan, 43);
     heading("Space by layout", out)?;
     table(out, |out| {
         writeln!(
@@ -172,10 +186,10 @@ fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
                 _ if row.metadata_is_memory => "†",
                 _ => " ",
             };
+            write_name(&row.model, name, out)?;
             writeln!(
                 out,
-                "{}{}{}{}{mark}{}",
-                left(&label(&row.model, plan, name - 1), name),
+                "{}{}{}{mark}{}",
                 right(&format_size(row.allocated_bytes), 11),
                 right(&format_share(row.overhead_fraction), 10),
                 right(&format_size(row.metadata_bytes), 11),
@@ -192,12 +206,12 @@ fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         }
         Ok(())
     })?;
-    faint(
-        "Overhead: share of the allocated bytes that is not file data. Total: with metadata, and with \
-         directories and symlinks if both source and model cover them. * Metadata is part of the \
-         allocated bytes. † Server memory, not in the total.",
-        out,
-    )
+    let any = |has: fn(&ModelSpace) -> bool, words| if plan.models.iter().any(has) { words } else { "" };
+    let within = any(|row| row.metadata_is_within, " * Metadata is part of the allocated bytes.");
+    let memory = any(|row| row.metadata_is_memory && !row.metadata_is_within, " † Server memory, not in the total.");
+    let words = "Overhead: share of the allocated bytes that is not file data. Total: with metadata, and with \
+        directories and symlinks if both source and model cover them.";
+    faint(&format!("{words}{within}{memory}"), out)
 }
 
 fn tier_row(tier: &Tier, most: u128, out: &mut dyn Write) -> io::Result<()> {
@@ -269,15 +283,15 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     for group in plan.fast_tiers.chunks(across) {
         heading("Fast bytes by layout, as a share of all bytes it stores", out)?;
         table(out, |out| {
-            write!(out, "{FAINT}{:>12}", "")?;
-            for tier in group {
-                write!(out, " {}", right(&kind_and_options(&tier.model, plan).0, 10))?;
+            let heads: Vec<Vec<String>> = group.iter().map(|tier| head(&tier.model, plan)).collect();
+            let lines = heads.iter().map(Vec::len).max().unwrap_or(1);
+            for line in 0..lines {
+                write!(out, "{FAINT}{:>12}", if line + 1 == lines { "cutoff" } else { "" })?;
+                for head in &heads {
+                    write!(out, " {}", right(head.get(line).map_or("", String::as_str), HEAD))?;
+                }
+                writeln!(out, "{FAINT:#}")?;
             }
-            write!(out, "\n{:>12}", "cutoff")?;
-            for tier in group {
-                write!(out, " {}", right(&shorten(&kind_and_options(&tier.model, plan).1, 10), 10))?;
-            }
-            writeln!(out, "{FAINT:#}")?;
             let rows = plan
                 .tiers
                 .iter()
@@ -296,8 +310,9 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A model's name, and those of its options that others of the same name do not share.
-fn kind_and_options(model: &str, plan: &Plan) -> (String, String) {
+/// The head of a model's column, line by line: its name, and those of its options that others of the same name do not
+/// share; of a long one, the value.
+fn head(model: &str, plan: &Plan) -> Vec<String> {
     let split = |model: &str| {
         let (kind, options) = model.split_once(':').unwrap_or((model, ""));
         (kind.to_owned(), options.split(',').map(str::to_owned).collect::<Vec<String>>())
@@ -312,17 +327,12 @@ fn kind_and_options(model: &str, plan: &Plan) -> (String, String) {
         .map(|(_, options)| options)
         .collect();
     let shared = |option: &String| !alike.is_empty() && alike.iter().all(|other| other.contains(option));
-    let own: Vec<String> = options.into_iter().filter(|option| !shared(option)).collect();
-    (kind, own.join(","))
-}
-
-/// A model in at most `width` columns, distinct from the others.
-fn label(model: &str, plan: &Plan, width: usize) -> String {
-    if model.chars().count() <= width {
-        return model.to_owned();
-    }
-    let (kind, options) = kind_and_options(model, plan);
-    shorten(&format!("{kind}:{options}"), width)
+    let own = options.iter().filter(|option| !option.is_empty() && !shared(option));
+    let short = |option: &String| match option.split_once('=') {
+        Some((_, value)) if option.width() > HEAD => shorten(value, HEAD),
+        _ => shorten(option, HEAD),
+    };
+    [kind].into_iter().chain(own.map(short)).collect()
 }
 
 fn cutoff_label(cutoff_bytes: u64) -> String {
@@ -334,15 +344,30 @@ fn holds_label(largest_bytes: Option<u64>, plan: &Plan) -> String {
     match largest_bytes {
         None => "nothing".to_owned(),
         Some(cutoff) if cutoff >= plan.source.largest_bytes => "everything".to_owned(),
-        Some(cutoff) => cutoff_label(cutoff),
+        Some(0) => cutoff_label(0),
+        Some(cutoff) => format_size(rounded_down(cutoff).into()),
     }
+}
+
+/// The largest size with three digits in its unit that is not above.
+fn rounded_down(bytes: u64) -> u64 {
+    let unit =
+        std::iter::successors(Some(1_u64), |unit| unit.checked_mul(KIB)).take_while(|unit| *unit <= bytes).last();
+    let Some(unit) = unit.filter(|unit| *unit > 1) else { return bytes };
+    let hundredths = u128::from(bytes) * 100 / u128::from(unit);
+    let step = match hundredths {
+        0..1_000 => 1,
+        1_000..10_000 => 10,
+        _ => 100,
+    };
+    u64::try_from((hundredths / step * step * u128::from(unit)).div_ceil(100)).unwrap_or(bytes)
 }
 
 /// The cutoffs that a specified fast tier holds.
 fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = plan.fast_tiers.iter().find_map(|tier| tier.fit.as_ref()) else { return Ok(()) };
     heading(&format!("Largest cutoff that a fast tier of {} holds", format_size(first.fast_device_bytes)), out)?;
-    let name = name_columns(26);
+    let name = name_columns(plan, 54);
     let spills = format!("does not fit at {}", exact_size(plan.usual_cutoff_bytes));
     table(out, |out| {
         writeln!(out, "{FAINT}{:name$}{:>12}{:>9}{:>9}{:>24}{FAINT:#}", "model", "cutoff", "files", "bytes", spills)?;
@@ -353,10 +378,10 @@ fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
             };
             let share =
                 |of: fn(&Tier) -> f64| fit.largest.as_ref().map_or("–".to_owned(), |tier| format_share(of(tier)));
+            write_name(&tier.model, name, out)?;
             writeln!(
                 out,
-                "{}{}{}{}{}",
-                left(&label(&tier.model, plan, name - 1), name),
+                "{}{}{}{}",
                 right(&holds_label(fit.largest.map(|tier| tier.cutoff_bytes), plan), 12),
                 right(&share(|tier| tier.small_file_fraction), 9),
                 right(&share(|tier| tier.small_data_fraction), 9),
@@ -373,20 +398,27 @@ fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
             format!(" When full, writes fail on {}; the others spill to the slow tier.", fail.join(", "))
         }
     };
-    faint(&format!("Capacity is raw, all copies together. Nothing: not even the metadata fits.{fail}"), out)
+    let fits = plan.fast_tiers.iter().filter_map(|tier| tier.fit.as_ref());
+    let nothing = nothing_words(fits.map(|fit| fit.largest.map(|tier| tier.cutoff_bytes)));
+    faint(&format!("Capacity is raw, all copies together.{nothing}{fail}"), out)
+}
+
+/// What "nothing" means, where it is said.
+fn nothing_words(mut largest: impl Iterator<Item = Option<u64>>) -> &'static str {
+    if largest.any(|cutoff| cutoff.is_none()) { " Nothing: not even the metadata fits." } else { "" }
 }
 
 /// What the three ratios hold.
 fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     heading("Largest cutoff with 1.5, 3 and 10 % of fast to slow capacity", out)?;
     let enough = exact_size(plan.usual_cutoff_bytes);
-    let name = name_columns(30);
+    let name = name_columns(plan, 42);
     table(out, |out| {
         write!(out, "{FAINT}{:name$}", "model")?;
         RATIOS.iter().try_for_each(|ratio| write!(out, "{:>14}", format_share(*ratio)))?;
         writeln!(out, "{FAINT:#}")?;
         for tier in &plan.fast_tiers {
-            write!(out, "{}", left(&label(&tier.model, plan, name - 1), name))?;
+            write_name(&tier.model, name, out)?;
             for profile in &tier.profiles {
                 let style = if profile.fits { FAST } else { Style::new() };
                 let mark = if profile.fits { "* " } else { "" };
@@ -399,7 +431,10 @@ fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     })?;
     let enough =
         if plan.usual_cutoff_bytes == 0 { "metadata".to_owned() } else { format!("metadata and files up to {enough}") };
-    faint(&format!("* Enough for {enough}. Nothing: not even the metadata fits."), out)
+    let profiles = || plan.fast_tiers.iter().flat_map(|tier| &tier.profiles);
+    let enough = if profiles().any(|profile| profile.fits) { format!("* Enough for {enough}.") } else { String::new() };
+    let words = format!("{enough}{}", nothing_words(profiles().map(|profile| profile.largest_cutoff_bytes)));
+    if words.is_empty() { Ok(()) } else { faint(words.trim_start(), out) }
 }
 
 /// Answers for one layout: range, costs, settings.

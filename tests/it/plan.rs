@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::args;
-use crate::harness::{assert_golden, run, sandbox, survey, write_file};
+use crate::harness::{assert_golden, finish, granulo, run, sandbox, survey, write_file};
 
 fn plan(arguments: &[&str]) -> Value {
     let ran = run(["plan", "--json"].iter().chain(arguments)).ended(0);
