@@ -147,7 +147,7 @@ fn breaks_of_ages_are_all_shown() {
     let [tree, own] = ["tree", "own.json"].map(|name| sandbox.path().join(name));
     write_file(tree.join("file"), 1000);
     run(args!["survey", &tree, "-o", &own, "--age-breaks", "1,7,30"]).ended(0);
-    let owners = |breaks| run(args!["show", &own, "--age-breaks", breaks, "--json"]).ended(0);
+    let owners = |breaks: &str| run(args!["show", &own, "--age-breaks", breaks, "--json"]).ended(0);
     assert_eq!(owners("7").json()["where"]["owner_ages"]["breaks_days"], serde_json::json!([7]));
     assert!(owners("2,20").said().contains("only at the breaks of the survey: 1,7,30"));
 }

@@ -422,7 +422,7 @@ fn a_file_system_in_memory_is_watched() {
     assert_eq!(document["counts"]["files"], 8);
     let lines = fs::read_to_string(output.with_extension("json.lines")).unwrap();
     assert_eq!(serde_json::from_str::<Value>(lines.lines().last().unwrap()).unwrap(), document);
-    assert_eq!(data(&output.with_extension("json.html"))["surveys"][0]["counts"], document["counts"]);
+    assert_eq!(data(&output.with_extension("json.html"))["sources"][0]["survey"]["counts"], document["counts"]);
     let ran = ran.ended(0);
     assert_same(&document, &ran.json(), &["ages_relative_to"]);
     let said = ran.said();
