@@ -40,8 +40,8 @@ const MODELS: [&str; 15] = [
 
 /// Predict the space a population needs under each layout, and size the fast tier
 ///
-/// Reads only the source: a survey, a list of another program as granulo show takes it (of ncdu, Parquet, …), a published
-/// table, or one of the 65 systems that granulo show panasas lists.
+/// Reads only the source: a survey, a list of another program as granulo show takes it (of ncdu, Parquet, …), a
+/// published table, or one of the 65 systems that granulo show panasas lists.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo plan usr.json\n  granulo plan vu-2005 --model zfs:vdev=raidz2,disks=10 --fast 2TB --growth 50%\n  \

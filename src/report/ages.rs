@@ -1,5 +1,5 @@
-//! Ages on a terminal: how young files are, and whose bytes are old. All breaks are shown, in as many tables as the width
-//! needs.
+//! Ages on a terminal: how young files are, and whose bytes are old. All breaks are shown, in as many tables as the
+//! width needs.
 
 use std::io::{self, Write};
 
