@@ -10,6 +10,7 @@
 //! where small files have more redundancy than large ones); it is at least the size times the layout's redundancy if
 //! nothing is compressed, packed or inlined; no size overflows. Sizes are bytes in a `u64`, results bytes in a `u128`.
 
+pub mod billing;
 mod block;
 mod btrfs;
 mod ceph;
@@ -179,6 +180,11 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
     /// Whether small files go to the slow tier when the fast one is full; otherwise writing them fails.
     fn overflows(&self) -> bool {
         false
+    }
+
+    /// How it is billed; `None` where nobody bills for requests.
+    fn billing(&self) -> Option<&dyn billing::Billing> {
+        None
     }
 
     /// What the system itself reports as used by the file, if that differs from the raw bytes.

@@ -22,8 +22,10 @@
 //! needs less than its content: compression is not modelled here.
 
 mod alignment;
+mod bucket;
 
 pub use self::alignment::{ALIGNED_HEAD_BYTES, Alignment, Content};
+pub(super) use self::bucket::InBucket;
 use super::{Kind, Layout, Opt, Placement, Range, Space, round_up, round_up_wide};
 use crate::units::{GIB, KIB, MIB, format_count};
 
