@@ -8,8 +8,8 @@
 //!
 //! With `as=files`, each file is an object. `allocated_bytes` is all that is billed, `metadata_bytes` the part at the
 //! rate of Standard, within it. With `as=granulo`, files are in a store in the bucket ([`InBucket`]), whose objects are
-//! far above the least billed size; `metadata_bytes` is the index, within `allocated_bytes`. [`Billing`] has classes and
-//! requests. This file contains no prices: they change.
+//! far above the least billed size; `metadata_bytes` is the index, within `allocated_bytes`. [`Billing`] has classes
+//! and requests. This file contains no prices: they change.
 //!
 //! Invariants: a file is billed for at least its size; how it is stored (copies, parity) is in the price.
 //!
