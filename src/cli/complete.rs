@@ -90,7 +90,8 @@ fn after_equals(words: &[OsString]) -> &[OsString] {
     }
 }
 
-/// Models, or their options after a colon. A shell may have cut the word at the colon, so that it is several words.
+/// Models, their options after a colon, or the words that an option takes. A shell may have cut the word at the colon
+/// and at signs of equality, so that it is several words.
 fn models(before: &[OsString], current: &str) -> Option<Vec<String>> {
     let whole = before.iter().map(|word| word.to_string_lossy().into_owned()).collect::<String>() + current;
     let Some((name, options)) = whole.split_once(':') else {
@@ -101,6 +102,13 @@ fn models(before: &[OsString], current: &str) -> Option<Vec<String>> {
     };
     let kind = kinds().iter().find(|kind| kind.name == name)?;
     let typed = options.rsplit(',').next().unwrap_or_default();
+    if let Some((option, begun)) = typed.split_once('=') {
+        let option = kind.options.iter().find(|known| known.name == option)?;
+        // Of a word that a shell has cut, what follows the sign is replaced.
+        let lead = if current == "=" { "" } else { current.strip_suffix(begun)? };
+        let words = option.range.words().iter().filter(|word| word.starts_with(begun));
+        return Some(words.map(|word| format!("{lead}{word}")).collect());
+    }
     let lead = current.strip_suffix(typed)?;
     let given = |name: &str| options.split(',').any(|option| option.starts_with(&format!("{name}=")));
     let fitting = kind.options.iter().filter(|option| option.name.starts_with(typed) && !given(option.name));
@@ -201,6 +209,13 @@ mod tests {
         assert!(of("plan x --model zfs:vd").contains(&"zfs:vdev=".to_owned()));
         assert!(of("plan x --model zfs : vd").contains(&"vdev=".to_owned()));
         assert!(!of("plan x --model zfs:vdev=raidz2,v").iter().any(|value| value.ends_with("vdev=")));
+        assert_eq!(
+            of("plan x --model s3:class=standard-ia,as="),
+            ["files", "granulo"].map(|word| format!("s3:class=standard-ia,as={word}"))
+        );
+        assert_eq!(of("plan x --model s3 : as = gr"), ["granulo"]);
+        assert_eq!(of("plan x --model s3 : as ="), ["files", "granulo"]);
+        assert!(of("plan x --model s3:object=").is_empty());
         assert!(of("allocate ext").contains(&"ext4".to_owned()));
         assert!(of("plan --").is_empty());
         assert!(of("plan x --model=zfs:vd").contains(&"--model=zfs:vdev=".to_owned()));

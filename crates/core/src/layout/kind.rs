@@ -140,6 +140,15 @@ impl Range {
         }
     }
 
+    /// The values, if they are a few words.
+    pub fn words(&self) -> &'static [&'static str] {
+        match self {
+            Range::Choice(words) => words,
+            Range::Switch => &["on", "off"],
+            Range::Size { .. } | Range::Count { .. } | Range::Ratio { .. } => &[],
+        }
+    }
+
     /// # Errors
     /// The error says what would be valid.
     pub(super) fn check(&self, value: &str) -> std::result::Result<(), String> {
