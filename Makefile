@@ -71,7 +71,7 @@ test-page:        ## the pages in headless Chromium (needs node and chromium)
 	cargo build --release
 	rm -rf target/page && mkdir -p target/page
 	./target/release/granulo survey src --report target/page/src.html -o target/page/src.json > target/page/src.txt
-	./target/release/granulo plan vu-2005 --trace vu-2005 --fast 24GiB --prices tests/page/prices.toml --report target/page/plan.html > target/page/plan.txt
+	./target/release/granulo plan vu-2005 --trace vu-2005 --fast 24GiB --prices tests/page/prices.toml --reads 1000000 --report target/page/plan.html > target/page/plan.txt
 	tests/page/bench-pages.sh ./target/release/granulo target/page
 	tests/page/use-pages.sh ./target/release/granulo target/page
 	cd tests/page && npm ci --no-audit --no-fund && \

@@ -305,7 +305,8 @@ const PlanSections = (() => {
 
   const WAYS = { fast: "All fast", slow: "All slow", hybrid: "Hybrid" };
 
-  function costs({ plan }) {
+  function costs(data) {
+    const { plan } = data;
     const tiers = plan.fast_tiers.filter((tier) => tier.costs?.length);
     const bills = plan.bills ?? [];
     if (!tiers.length && !bills.length) return null;
@@ -376,15 +377,24 @@ const PlanSections = (() => {
         })];
       },
     });
-    const months = bills.length > 0 && el("div", { class: "block" },
-      el("h3", {}, "Object store bill per month"),
-      el("p", { class: "note" }, "At the given prices. Requests: to upload or move every object once."),
-      table({
-        caption: "Object store bill per month",
-        columns: [{ title: "Layout", text: true }, { title: currency ? `Storage per month, ${currency}` : "Storage per month" }, { title: currency ? `Requests (once), ${currency}` : "Requests (once)" }],
-        rows: bills.map((bill) => [{ text: bill.model, name: true }, Format.decimal(bill.month, 2), Format.decimal(bill.requests, 2)]),
-      }));
+    const months = bills.length > 0 && billTable(data, currency);
     return { id: "costs", title: "Cost", short: "Costs", lead: [], parts: [figure, months] };
+  }
+
+  /** What object stores bill: everything once, and a month. */
+  function billTable({ plan: { reads, bills }, reads: readsWords }, currency) {
+    const priced = (title) => ({ title: currency ? `${title}, ${currency}` : title });
+    const counted = (value) => (known(value) ? count(value) : "");
+    return el("div", { class: "block" },
+      el("h3", {}, "Object store bills"),
+      el("p", { class: "note" }, `At the given prices. Puts: to upload or move everything once. ${readsWords ?? ""}`.trim()),
+      table({
+        caption: "Object store bills",
+        columns: [{ title: "Layout", text: true }, { title: "Objects" }, { title: "Puts (once)" }, priced("Cost of puts (once)"), priced("Storage per month"),
+          ...(reads ? [{ title: "Gets per month" }, priced("Reads per month")] : [])],
+        rows: bills.map((bill) => [{ text: bill.model, name: true }, counted(bill.objects), counted(bill.puts), Format.decimal(bill.requests, 2), Format.decimal(bill.month, 2),
+          ...(reads ? [counted(bill.reads?.requests), known(bill.reads) ? Format.decimal(bill.reads.cost, 2) : ""] : [])]),
+      }));
   }
 
   /** Places of cutoffs on an axis of powers of two, with 0 one step left of the least of the others. */

@@ -49,6 +49,7 @@ Pages.add("plan", (data) => {
       plan.operations && `--trace ${shellWord(plan.operations.name)}`,
       known(tolerance) && tolerance !== 0.05 && `--tolerance ${percent(tolerance)}`,
       plan.currency !== null && "--prices PRICES.toml",
+      known(plan.reads) && !known(plan.reads.trace_seconds) && `--reads ${plan.reads.per_month}`,
       "--report plan.html"].filter(Boolean).join(" ");
   }
 

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
 use crate::layout::{Model, kinds};
 use crate::mrc::device::Device;
+use crate::plan::bill::MOST_READS;
 use crate::plan::cost::Prices;
 use crate::plan::operations::{self, Operations};
 use crate::plan::tier::Allowance;
@@ -45,7 +46,8 @@ const MODELS: [&str; 15] = [
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo plan usr.json\n  granulo plan vu-2005 --model zfs:vdev=raidz2,disks=10 --fast 2TB --growth 50%\n  \
-    granulo plan usr.json --model ext4 --model xfs --trace vu-2005 --json\n  granulo plan usr.json --trace build.gtrace --cache-size 64MiB --device nvme\n  granulo plan usr.json --prices prices.toml --report plan.html"
+    granulo plan usr.json --model ext4 --model xfs --trace vu-2005 --json\n  granulo plan usr.json --trace build.gtrace --cache-size 64MiB --device nvme\n  granulo plan usr.json --prices prices.toml --report plan.html\n  \
+    granulo plan usr.json --model s3 --model s3:as=granulo --prices prices.toml --reads 1000000"
 )]
 pub(super) struct PlanArguments {
     /// Survey file, list of another program, published table, measured system, or - for standard input
@@ -90,6 +92,9 @@ pub(super) struct PlanArguments {
     /// TOML file with prices of devices and storage classes
     #[arg(long, value_name = "FILE.toml")]
     prices: Option<PathBuf>,
+    /// Reads of whole files in a month, for the bills of object stores [default: as in --trace, if it covers an hour]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(..=MOST_READS), requires = "prices")]
+    reads: Option<u64>,
     /// Write a self-contained HTML page to this file, with an interactive cutoff
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
@@ -125,6 +130,7 @@ impl PlanArguments {
             tolerance_fraction: self.tolerance.unwrap_or(recommend::TOLERANCE),
             block_sizes: self.block_sizes || self.tolerance.is_some(),
             prices: self.prices.as_deref().map(read_prices).transpose()?,
+            reads_per_month: self.reads,
         };
         if request.prices.as_ref().is_some_and(|prices| prices.fast.is_empty() != prices.slow.is_empty()) {
             output::warn("costs need prices for both fast and slow devices; the file has only one of them");
@@ -139,6 +145,9 @@ impl PlanArguments {
         if request.prices.is_some() && plan.bills.is_empty() && plan.fast_tiers.iter().all(|tier| tier.costs.is_empty())
         {
             output::warn("the prices are not used: no chosen model has a fast tier or a price for requests and bytes");
+        }
+        if plan.reads.is_some() && !plan.bills.is_empty() && request.prices.as_ref().is_some_and(|it| !it.has_reads()) {
+            output::warn("the bills have reads for nothing: no class has per_1000_reads or per_gib_read");
         }
         if let Some(page) = &self.report {
             output::write_page(page, |out| report::plan_page::write(&plan, &request.models, super::now(), out))?;

@@ -16,12 +16,14 @@
 //! class = "standard-ia"
 //! per_gib_month = 0.0125
 //! per_1000_requests = 0.01      # to put or to move 1,000 objects there
+//! per_1000_reads = 0.001        # to read 1,000 objects, or ranges of them
+//! per_gib_read = 0.01           # to retrieve it, and to transfer it to where it is read
 //! ```
 
 use serde::{Deserialize, Serialize};
 
 use super::tier::{Tier, Tiers};
-use crate::layout::{Range, kinds};
+use crate::layout::kinds;
 use crate::units::{escape, parse_size};
 
 /// Upper bound of any price: sums stay finite.
@@ -71,6 +73,18 @@ pub struct ObjectPrice {
     /// To put or to move 1,000 objects there.
     #[serde(default)]
     pub per_1000_requests: f64,
+    /// To read 1,000 objects, or ranges of them.
+    #[serde(default)]
+    pub per_1000_reads: f64,
+    /// For each GiB that is read.
+    #[serde(default)]
+    pub per_gib_read: f64,
+}
+
+impl ObjectPrice {
+    fn figures(&self) -> [f64; 4] {
+        [self.per_gib_month, self.per_1000_requests, self.per_1000_reads, self.per_gib_read]
+    }
 }
 
 fn capacity<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
@@ -121,17 +135,6 @@ pub enum Way {
     Hybrid,
 }
 
-/// A month in an object store.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bill {
-    /// The model, as it was written.
-    pub model: String,
-    /// Storage for a month.
-    pub month: f64,
-    /// Putting or moving all objects there, once.
-    pub requests: f64,
-}
-
 impl Prices {
     /// Reads a price file.
     ///
@@ -143,8 +146,7 @@ impl Prices {
             format!("line {line}: {}", error.message())
         })?;
         let figures = prices.fast.iter().chain(&prices.slow).map(|device| device.price);
-        let figures =
-            figures.chain(prices.object.iter().flat_map(|class| [class.per_gib_month, class.per_1000_requests]));
+        let figures = figures.chain(prices.object.iter().flat_map(ObjectPrice::figures));
         if !figures.into_iter().all(|price| (0.0..=MOST_PRICE).contains(&price)) {
             return Err(format!("a price is negative, not a number, or above {MOST_PRICE:.0}"));
         }
@@ -165,10 +167,7 @@ impl Prices {
     /// The storage classes of the model `s3`.
     fn classes() -> &'static [&'static str] {
         let class = kinds().iter().flat_map(|kind| kind.options).find(|option| option.name == "class");
-        match class.map(|class| class.range) {
-            Some(Range::Choice(words)) => words,
-            _ => &[],
-        }
+        class.map_or(&[], |class| class.range.words())
     }
 
     /// Whether there are devices of both tiers.
@@ -176,25 +175,14 @@ impl Prices {
         !self.fast.is_empty() && !self.slow.is_empty()
     }
 
-    /// The cost of a month in a storage class: `billed_bytes` at its rate, including `standard_bytes` at the rate of
-    /// `standard`; `None` where a price is missing.
-    pub fn bill(
-        &self,
-        model: &str,
-        class: &str,
-        billed_bytes: u128,
-        standard_bytes: u128,
-        objects: u128,
-    ) -> Option<Bill> {
-        let of = |name: &str| self.object.iter().find(|price| price.class == name);
-        let gib = |bytes: u128| bytes as f64 / crate::units::GIB as f64;
-        let price = of(class)?;
-        let standard = if standard_bytes == 0 { 0.0 } else { gib(standard_bytes) * of("standard")?.per_gib_month };
-        Some(Bill {
-            model: model.to_owned(),
-            month: gib(billed_bytes.saturating_sub(standard_bytes)) * price.per_gib_month + standard,
-            requests: objects as f64 / 1000.0 * price.per_1000_requests,
-        })
+    /// The price of a storage class.
+    pub fn class(&self, name: &str) -> Option<&ObjectPrice> {
+        self.object.iter().find(|price| price.class == name)
+    }
+
+    /// Whether reads cost something in any class.
+    pub fn has_reads(&self) -> bool {
+        self.object.iter().any(|price| price.per_1000_reads > 0.0 || price.per_gib_read > 0.0)
     }
 }
 
@@ -263,10 +251,6 @@ mod tests {
         [[object]]
         class = "standard"
         per_gib_month = 0.02
-        [[object]]
-        class = "glacier"
-        per_gib_month = 0.004
-        per_1000_requests = 0.05
     "#;
 
     #[test]
@@ -281,15 +265,6 @@ mod tests {
     }
 
     #[test]
-    fn a_bill_has_two_rates() {
-        let prices = Prices::parse(PRICES).unwrap();
-        let bill = prices.bill("s3:class=glacier", "glacier", 10 << 30, 2 << 30, 4000).unwrap();
-        assert!((bill.month - (8.0 * 0.004 + 2.0 * 0.02)).abs() < 1e-12);
-        assert!((bill.requests - 0.2).abs() < 1e-12);
-        assert_eq!(prices.bill("s3", "deep-archive", 1, 0, 1), None);
-    }
-
-    #[test]
     fn wrong_prices_are_refused_with_their_line() {
         for (text, cause) in [
             ("[[fast]]\nname = 'x'\nsize = '1XB'\nprice = 1", "line 3: '1XB' is not a size"),
@@ -298,6 +273,8 @@ mod tests {
             ("[[fast]]\nname='x'\nsize='1TB'\nprice = -1", "negative"),
             ("[[fast]]\nname='x'\nsize='0'\nprice = 1", "at least one byte"),
             ("[[fast]]\nname='x'\nsize='1TB'\nprice = 1e300", "above"),
+            ("[[object]]\nclass='standard'\nper_gib_month=1\nper_1000_reads=-1", "negative"),
+            ("[[object]]\nclass='standard'\nper_gib_month=1\nper_gib_read=nan", "not a number"),
             ("currency = \"\\u001b[31m\"", "the currency must be a word"),
             (
                 "[[object]]\nclass='standrd'\nper_gib_month=1",

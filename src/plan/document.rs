@@ -2,15 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bill::{Bill, MONTH_SECONDS, MOST_READS, ReadRate, bill};
 use super::block_size::{BlockSize, block_sizes};
 use super::caching::Caching;
-use super::cost::{Bill, Cost, Prices, cheapest, costs};
+use super::cost::{Cost, Prices, cheapest, costs};
 use super::operations::{Operations, Served};
 use super::population::Population;
 use super::recommend::{Recommendation, TOLERANCE, recommend};
 use super::space::{ModelSpace, model_space};
 use super::systems::Fact;
 use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs, scale};
+use crate::distribution::Distribution;
 use crate::document::Unread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Model, Wanted, kinds};
@@ -42,6 +44,8 @@ pub struct Request {
     pub block_sizes: bool,
     /// What devices cost.
     pub prices: Option<Prices>,
+    /// Reads of whole files in a month; by default those of `operations`, if these tell a rate.
+    pub reads_per_month: Option<u64>,
 }
 
 impl Request {
@@ -58,6 +62,7 @@ impl Request {
             tolerance_fraction: TOLERANCE,
             block_sizes: false,
             prices: None,
+            reads_per_month: None,
         }
     }
 }
@@ -103,6 +108,9 @@ pub struct Plan {
     pub fast_tiers: Vec<FastTier>,
     /// Currency of the prices.
     pub currency: Option<String>,
+    /// Reads in a month, if they are known and prices were specified.
+    #[serde(default)]
+    pub reads: Option<ReadRate>,
     /// A month in object stores, where prices were specified.
     pub bills: Vec<Bill>,
 }
@@ -218,7 +226,8 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
             || request.cutoffs.contains(&size)
             || size == usual_cutoff_bytes
     };
-    let bills = bills(population, request, &models);
+    let reads = request.prices.as_ref().and_then(|_| read_rate(population, request));
+    let bills = bills(population, request, &models, reads.as_ref());
     Ok(Plan {
         schema: SCHEMA.to_owned(),
         granulo_version: program::VERSION.to_owned(),
@@ -250,6 +259,7 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
         tiers: fast_tiers.first().map_or(Vec::new(), |tier| tier.curve.iter().filter(is_in_table).copied().collect()),
         fast_tiers,
         currency: request.prices.as_ref().map(|prices| prices.currency.clone()),
+        reads,
         bills,
     })
 }
@@ -340,13 +350,35 @@ fn check_fast(tiered: &[(&Model, Tiers)]) -> Result<()> {
     Ok(())
 }
 
-fn bills(population: &Population, request: &Request, spaces: &[ModelSpace]) -> Vec<Bill> {
-    let Some(prices) = &request.prices else { return Vec::new() };
-    let of = |(model, space): (&Model, &ModelSpace)| {
-        let class = (model.kind.name == "s3").then(|| model.options.choice("class"))?;
-        let grown = |figure: u128| scale(figure, 1.0 + request.allowance.growth_fraction);
-        let (billed, standard) = (grown(space.allocated_bytes), grown(space.metadata_bytes));
-        prices.bill(&model.name, class, billed, standard, grown(population.files()))
+/// Sizes of what is read: those of the operations if they have reads, else those of the files.
+fn read_sizes<'p>(population: &'p Population, request: &'p Request) -> (&'p Distribution, Option<&'p Operations>) {
+    match &request.operations {
+        Some(operations) if !operations.reads.is_empty() => (&operations.reads, Some(operations)),
+        _ => (population.sizes, None),
+    }
+}
+
+/// The reads of a month: as many as were asked for, or at the rate of the operations.
+fn read_rate(population: &Population, request: &Request) -> Option<ReadRate> {
+    let (sizes, operations) = read_sizes(population, request);
+    let mut rate = ReadRate {
+        per_month: 0,
+        mean_bytes: sizes.total() as f64 / sizes.count().max(1) as f64,
+        trace: operations.map(|operations| operations.name.clone()),
+        trace_seconds: None,
     };
+    if let Some(per_month) = request.reads_per_month {
+        return Some(ReadRate { per_month: per_month.min(MOST_READS), ..rate });
+    }
+    rate.trace_seconds = operations?.rate_seconds();
+    let in_month = sizes.count() as f64 / rate.trace_seconds? * MONTH_SECONDS;
+    Some(ReadRate { per_month: (in_month.round() as u64).min(MOST_READS), ..rate })
+}
+
+fn bills(population: &Population, request: &Request, spaces: &[ModelSpace], reads: Option<&ReadRate>) -> Vec<Bill> {
+    let Some(prices) = &request.prices else { return Vec::new() };
+    let read = reads.map(|rate| (rate, read_sizes(population, request).0));
+    let growth = request.allowance.growth_fraction;
+    let of = |both: (&Model, &ModelSpace)| bill(population, both, prices, growth, read);
     request.models.iter().zip(spaces).filter_map(of).collect()
 }

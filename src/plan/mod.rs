@@ -1,6 +1,7 @@
 //! Plans: the space that layouts need for a population of files, and the size of the fast tier. Takes distributions
 //! instead of paths and touches no disk.
 
+pub mod bill;
 mod block_size;
 pub mod caching;
 pub mod cost;

@@ -23,7 +23,12 @@ pub struct Operations {
     pub reads: Distribution,
     /// Sizes of writes.
     pub writes: Distribution,
+    /// Time in which they happened, if all of them are here.
+    pub span_seconds: Option<f64>,
 }
+
+/// Least duration of operations whose rate is taken for that of a month.
+pub const SHORTEST_RATE_SECONDS: f64 = 3600.0;
 
 /// How a block size serves operations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -43,11 +48,16 @@ impl Operations {
             .unwrap_or_else(|cause| unreachable!("the built-in table is sound: {cause}"))
     }
 
+    /// Their duration, if it is long enough to tell a rate.
+    pub fn rate_seconds(&self) -> Option<f64> {
+        self.span_seconds.filter(|&seconds| seconds >= SHORTEST_RATE_SECONDS)
+    }
+
     /// Sizes through rows of per cent, read and write.
     fn through(rows: &[[u64; 3]], name: &str) -> Result<Operations, &'static str> {
         let column =
             |at: usize| through_percentiles(rows.iter().map(move |row| (row[0], row[at])), OPERATIONS_PER_PERCENT);
-        Ok(Operations { name: name.to_owned(), reads: column(1)?, writes: column(2)? })
+        Ok(Operations { name: name.to_owned(), reads: column(1)?, writes: column(2)?, span_seconds: None })
     }
 
     /// Reads deciles: lines of `decile_pct,read_bytes,write_bytes`, rising to 100 per cent; `#` begins a comment.

@@ -4,6 +4,7 @@ mod ages;
 pub(crate) mod allocate;
 pub(crate) mod allocate_page;
 pub mod bench;
+mod bills;
 pub(crate) mod cache;
 pub(crate) mod cache_page;
 pub(crate) mod chart;

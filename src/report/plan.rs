@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use unicode_width::UnicodeWidthStr;
 
+use super::bills::write_bills;
 use super::chart::{bar, columns, is_narrow, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::plan_words::{costs_sentence, fit_sentence, recommendation_sentences, source_sentence};
@@ -497,32 +498,6 @@ fn write_costs(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<
         }
         Ok(())
     })
-}
-
-fn write_bills(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
-    if plan.bills.is_empty() {
-        return Ok(());
-    }
-    let currency = plan.currency.as_deref().unwrap_or("");
-    heading("Object store bills", out)?;
-    table(out, |out| {
-        writeln!(
-            out,
-            "{FAINT}{:30}{:>18}{:>24}{FAINT:#}",
-            "model",
-            format!("{currency} per month"),
-            "requests (once)"
-        )?;
-        for bill in &plan.bills {
-            let model = left(&shorten(&bill.model, 29), 30);
-            writeln!(out, "{model}{}{}", right(&money(bill.month), 18), right(&money(bill.requests), 24))?;
-        }
-        Ok(())
-    })
-}
-
-fn money(amount: f64) -> String {
-    if amount >= 1000.0 { format_count(amount.round() as u128) } else { format!("{amount:.2}") }
 }
 
 /// The models with their options.

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::page::{Part, Scripts};
-use super::plan_words::{fit_sentence, recommendation_sentences, source_sentence};
+use super::plan_words::{fit_sentence, reads_sentence, recommendation_sentences, source_sentence};
 use crate::distribution::published;
 use crate::layout::Model;
 use crate::plan::{Plan, systems};
@@ -27,6 +27,8 @@ struct Page<'a> {
     source_word: Option<&'a str>,
     /// How full the fast tier may become, where that differs from the models.
     asked_fill_fraction: Option<f64>,
+    /// The reads that are billed.
+    reads: Option<String>,
     plan: &'a Plan,
     curves: Curves<'a>,
 }
@@ -67,6 +69,7 @@ pub(crate) fn part(plan: &Plan, models: &[Model]) -> io::Result<Part> {
     let page = Page {
         words,
         asked_fill_fraction: asked_fill(plan, models),
+        reads: reads_sentence(plan),
         source_word: plan.source.name.as_deref().filter(|name| is_built_in(name)),
         plan,
         curves: Curves { models: models.iter().map(curve).collect(), sizes_bytes: sizes_bytes.clone() },

@@ -6,7 +6,7 @@ use crate::plan::operations::Served;
 use crate::plan::recommend::{MOST_BYTES, TimedBlock};
 use crate::plan::tier::{Fit, Spill};
 use crate::plan::{BlockSize, Caching, FastTier, Plan};
-use crate::units::{format_count, format_duration, format_share, format_size};
+use crate::units::{escape, format_count, format_duration, format_share, format_size};
 
 /// The population of the plan.
 pub(super) fn source_sentence(plan: &Plan) -> String {
@@ -168,4 +168,19 @@ pub(super) fn costs_sentence(plan: &Plan, tier: &FastTier) -> Option<String> {
         exact_size(plan.usual_cutoff_bytes),
         cost.trim()
     ))
+}
+
+/// The reads of a month.
+pub(super) fn reads_sentence(plan: &Plan) -> Option<String> {
+    let reads = plan.reads.as_ref()?;
+    let trace = reads.trace.as_deref().map(|name| escape(name.as_bytes()));
+    let how = match (trace, reads.trace_seconds) {
+        (Some(trace), Some(seconds)) => {
+            format!("whole files a month, the rate and the sizes of {trace} ({})", format_duration(seconds))
+        }
+        (Some(trace), None) => format!("whole files a month, with the sizes of {trace}"),
+        (None, _) => "whole files a month, as large as the files".to_owned(),
+    };
+    let mean = format_size(reads.mean_bytes.round() as u128);
+    Some(format!("Reads: {} {how}: {mean} on average.", format_count(reads.per_month.into())))
 }

@@ -316,12 +316,106 @@ fn prices_decide_what_is_cheapest() {
     let slow = costs.iter().find(|cost| cost["way"] == "slow").unwrap();
     assert!(slow["cost"].as_f64() < cheapest["cost"].as_f64() && slow["holds"] == false);
     // 1.7 million objects: billed at least 128 KiB each, which costs more than the cheaper rate saves.
+    assert!(json["reads"].is_null());
     let bills = json["bills"].as_array().unwrap();
     assert_eq!(bills.len(), 2);
     let gib = |model: usize| json["models"][model]["allocated_bytes"].as_f64().unwrap() / (1u64 << 30) as f64;
     assert!((bills[0]["month"].as_f64().unwrap() - 0.02 * gib(1)).abs() < 1e-6);
     assert!((bills[1]["month"].as_f64().unwrap() - 0.01 * gib(2)).abs() < 1e-6);
     assert!((bills[1]["requests"].as_f64().unwrap() - 17.0).abs() < 0.1);
+}
+
+const OBJECT_PRICES: &str = "currency = \"EUR\"\n\
+    [[object]]\nclass = \"standard\"\nper_gib_month = 0.02\nper_1000_requests = 0.005\nper_1000_reads = 0.0005\n\
+    [[object]]\nclass = \"standard-ia\"\nper_gib_month = 0.01\nper_1000_requests = 0.01\nper_1000_reads = 0.001\nper_gib_read = 0.01\n";
+
+#[test]
+fn a_store_in_a_bucket_is_billed_for_few_requests() {
+    let sandbox = sandbox();
+    let prices = sandbox.path().join("prices.toml");
+    fs::write(&prices, OBJECT_PRICES).unwrap();
+    let prices = prices.to_str().unwrap();
+    let models = ["s3", "s3:class=standard-ia", "s3:as=granulo", "s3:as=granulo,slow_class=standard-ia"];
+    let mut arguments = vec!["vu-2005", "--prices", prices, "--reads", "2000000"];
+    arguments.extend(models.iter().flat_map(|model| ["--model", model]));
+    let json = plan(&arguments);
+    assert_eq!(json["reads"]["per_month"], 2_000_000);
+    assert!(json["reads"]["trace"].is_null() && json["reads"]["trace_seconds"].is_null());
+    let figure = |model: usize, field: &str| json["bills"][model][field].as_f64().unwrap();
+    let read = |model: usize, field: &str| json["bills"][model]["reads"][field].as_f64().unwrap();
+    assert_eq!((figure(0, "objects"), figure(0, "puts"), figure(0, "requests")), (1.7e6, 1.7e6, 8.5));
+    // Everything in objects of 32 MiB: 300 times fewer of them, and hardly more bytes.
+    assert!(figure(2, "objects") * 250.0 < figure(0, "objects"), "{json}");
+    assert!(figure(2, "puts") * 150.0 < figure(0, "puts"), "{json}");
+    assert!(figure(2, "month") < 1.03 * figure(0, "month"), "{json}");
+    // A least size costs more than the cheaper rate saves, if each file is an object; not in a store.
+    assert!(figure(1, "month") > 0.9 * figure(0, "month"), "{json}");
+    assert!(figure(3, "month") < 0.6 * figure(0, "month"), "{json}");
+    // Each file is read by one request; from a store, a large one by more.
+    assert_eq!((read(0, "requests"), read(0, "cost")), (2e6, 1.0));
+    let large = 1.0 - tier(&plan(&["vu-2005", "--model", "granulo"]), 65_536)["small_file_fraction"].as_f64().unwrap();
+    assert!((1.0 + large..1.1 + large).contains(&(read(2, "requests") / 2e6)), "{json}");
+    assert_eq!(read(2, "bytes"), read(0, "bytes"));
+    let text = run(["plan"].iter().chain(&arguments)).ended(0).text();
+    let bills = &text[text.find("Object store bills").unwrap()..];
+    assert!(bills.lines().all(|line| line.chars().count() <= 80), "{bills}");
+    assert_golden("plan-bills.txt", bills);
+    // As a table.
+    let file = sandbox.path().join("plan.json");
+    run(["plan", "-o", file.to_str().unwrap()].iter().chain(&arguments)).ended(0);
+    let csv = run(args!["show", &file, "--csv=bills"]).ended(0).text();
+    assert!(csv.starts_with("model,month,requests,objects,puts,reads.requests,reads.bytes,reads.cost\ns3,"), "{csv}");
+}
+
+#[test]
+fn a_trace_of_an_hour_tells_how_much_is_read_in_a_month() {
+    let sandbox = sandbox();
+    let prices = sandbox.path().join("prices.toml");
+    fs::write(&prices, OBJECT_PRICES).unwrap();
+    let traced = |name: &str, minutes: u64, options: &[&str]| {
+        let line = |minute: u64| format!("{},R,f{minute},0,{}\n", minute * 60, 1000 + minute);
+        let trace = sandbox.path().join(format!("{name}.csv"));
+        fs::write(&trace, (0..=minutes).map(line).collect::<String>()).unwrap();
+        let converted = sandbox.path().join(format!("{name}.gtrace"));
+        run(args!["trace", "read", &trace, "--columns", "time=1:s,op=2,file=3,offset=4,size=5", "-o", &converted])
+            .ended(0);
+        let mut all = args!["plan", "--json", "vu-2005", "--model", "s3", "--prices", &prices, "--trace", &converted];
+        all.extend(options.iter().map(Into::into));
+        run(all).ended(0).json()
+    };
+    let json = traced("long", 120, &[]);
+    // 121 reads in two hours.
+    assert_eq!(json["reads"]["per_month"], 121 * 365);
+    assert_eq!(json["reads"]["trace_seconds"], 7200.0);
+    assert_eq!(json["reads"]["mean_bytes"], 1060.0);
+    assert_eq!(json["bills"][0]["reads"]["requests"], 121 * 365);
+    // What was asked for is more than what was seen.
+    let json = traced("asked", 120, &["--reads", "1000"]);
+    assert_eq!(json["reads"]["per_month"], 1000);
+    assert!(json["reads"]["trace"].as_str().unwrap().ends_with("asked.gtrace"), "{json}");
+    assert!(json["reads"]["trace_seconds"].is_null() && json["bills"][0]["reads"]["bytes"] == 1_060_000, "{json}");
+    // Ten minutes tell no rate.
+    let json = traced("short", 10, &[]);
+    assert!(json["reads"].is_null() && json["bills"][0]["reads"].is_null(), "{json}");
+}
+
+#[test]
+fn reads_need_prices_and_cost_nothing_without_them() {
+    let sandbox = sandbox();
+    let prices = sandbox.path().join("prices.toml");
+    fs::write(&prices, "[[object]]\nclass = \"standard\"\nper_gib_month = 0.02\n").unwrap();
+    let ran = run(args!["plan", "vu-2005", "--model", "s3", "--prices", &prices, "--reads", "5"]).ended(0);
+    assert!(ran.said().contains("no class has per_1000_reads or per_gib_read"), "{}", ran.said());
+    let ran = run(args!["plan", "vu-2005", "--model", "s3", "--reads", "5"]).ended(2);
+    assert!(ran.said().contains("--prices"), "{}", ran.said());
+}
+
+#[test]
+fn a_store_on_an_erasure_coded_pool_needs_little_more_than_its_parity() {
+    let json = plan(&["vu-2005", "--model", "ceph:k=2,m=1", "--model", "ceph:k=2,m=1,as=granulo"]);
+    let size = json["source"]["size_bytes"].as_f64().unwrap();
+    let needed = |model: usize| json["models"][model]["allocated_bytes"].as_f64().unwrap() / size;
+    assert!((1.5..1.55).contains(&needed(1)) && needed(0) > needed(1) + 0.05, "{} {}", needed(0), needed(1));
 }
 
 #[test]

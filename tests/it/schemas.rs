@@ -210,7 +210,7 @@ const PRICES: &str = r#"
 currency = "EUR"
 fast = [{ name = "flash", size = "1GiB", price = 10 }]
 slow = [{ name = "disk", size = "10GiB", price = 5 }]
-object = [{ class = "standard", per_gib_month = 0.02, per_1000_requests = 0.01 }]
+object = [{ class = "standard", per_gib_month = 0.02, per_1000_requests = 0.01, per_1000_reads = 0.001 }]
 "#;
 
 const MODELS: &str = "block ext2 ext3 ext4 xfs btrfs ntfs fat exfat panfs zfs ceph lustre hdfs minio s3 granulo";

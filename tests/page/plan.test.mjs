@@ -48,6 +48,14 @@ function holds(file) {
       for (const line of plan.fast_tiers[0].settings ?? []) assert.ok(card.includes(line), line);
       assert.ok((await page.locator("#card").boundingBox()).y < 400, "the card is not what the page opens with");
     }
+    if (plan.bills.length && plan.reads) {
+      const bills = await page.locator(".block", { hasText: "Object store bills" }).innerText();
+      for (const { model, puts, reads } of plan.bills) {
+        const figures = await page.evaluate((counts) => counts.map(Format.count), [puts, reads.requests]);
+        for (const part of [model, ...figures]) assert.ok(bills.includes(part), `${part}: ${bills}`);
+      }
+      assert.ok(bills.includes(data.reads), bills);
+    }
     // Every time, by cache and block size.
     const cells = await page.$$eval("#caches td", (all) => all.length);
     assert.equal(cells, (plan.caching?.times ?? []).reduce((sum, at) => sum + at.seconds.length, 0));

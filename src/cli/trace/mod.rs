@@ -263,6 +263,7 @@ pub(super) fn operations(path: &Path) -> Result<Option<Operations>> {
     let Some(format) = detect(input.head()) else { return Ok(None) };
     let mut source = source_of(input, Some(format))?;
     let summary = pass_all(&mut *source, path)?;
+    let span_seconds = Some(summary.span_seconds());
     let (reads, writes) = (summary.sides.reads.whole, summary.sides.writes.whole);
     for (sizes, what) in [(&reads, "reads"), (&writes, "writes")] {
         if sizes.is_empty() {
@@ -270,5 +271,5 @@ pub(super) fn operations(path: &Path) -> Result<Option<Operations>> {
         }
     }
     say_if_damaged(&*source, path);
-    Ok(Some(Operations { name: escape_path(path), reads, writes }))
+    Ok(Some(Operations { name: escape_path(path), reads, writes, span_seconds }))
 }
