@@ -26,6 +26,11 @@ fuzz_target!(|bytes: &[u8]| {
         let space = model.layout.file(size);
         assert!(!model.layout.metadata_is_within() || space.metadata_bytes <= space.allocated_bytes);
         assert!(model.layout.data_bytes(size) <= space.allocated_bytes);
+        if let Some(billing) = model.layout.billing() {
+            assert!(billing.second_class_bytes(size) <= space.allocated_bytes);
+            let read: u128 = billing.reading(size).iter().map(|part| u128::from(part.bytes)).sum();
+            assert_eq!(read, u128::from(size));
+        }
         if let Some(placement) = model.layout.place(size, 65_536) {
             assert!(placement.fast_least_bytes <= placement.fast_bytes);
         }

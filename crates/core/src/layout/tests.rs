@@ -67,6 +67,18 @@ proptest! {
     }
 
     #[test]
+    fn all_of_a_file_is_billed_and_read(size in sizes()) {
+        for model in models() {
+            let Some(billing) = model.layout.billing() else { continue };
+            let billed = model.layout.file(size).allocated_bytes;
+            prop_assert!(billing.second_class_bytes(size) <= billed, "{} {size}", model.name);
+            let [first, second] = billing.reading(size);
+            prop_assert_eq!(u128::from(first.bytes) + u128::from(second.bytes), u128::from(size), "{}", model.name);
+            prop_assert!(first.gets > 0 && (second.gets > 0) == (second.bytes > 0), "{} {size}", model.name);
+        }
+    }
+
+    #[test]
     fn a_higher_cutoff_never_takes_from_the_fast_tier(size in sizes(), a in sizes(), b in sizes()) {
         for model in models() {
             let (low, high) = (model.layout.place(size, a.min(b)), model.layout.place(size, a.max(b)));
