@@ -3,12 +3,14 @@
 
 Pages.add("allocate", (data) => {
   const { el, num, known, count, size, share, change, table } = Format;
-  const { Figure, line, log2 } = Figures;
+  const { Figure, line, log2, steps } = Figures;
   const LOOKS = [["c1"], ["c2", "dashed", [6, 4]], ["c3", "dotted", [1.5, 3]], ["c4"], ["c5", "dashed", [6, 4]], ["c6", "dotted", [1.5, 3]]];
   const layouts = (data.allocations ?? []).map(({ model, files, metadata_is_within: within }, index) => {
     const distinct = new Map((files ?? []).map((file) => [num(file.size_bytes), file]));
     const [tint, dash, type] = LOOKS[index % LOOKS.length];
-    return { model, within, tint, dash, type, files: [...distinct.values()].sort((a, b) => num(a.size_bytes) - num(b.size_bytes)) };
+    const found = (data.curves ?? []).find((each) => each.model === model);
+    const curve = (found?.sizes_bytes ?? []).map((bytes, at) => [num(bytes), num(found.allocated_bytes[at])]);
+    return { model, within, curve, tint, dash, type, files: [...distinct.values()].sort((a, b) => num(a.size_bytes) - num(b.size_bytes)) };
   }).filter(({ files }) => files.length);
   if (!layouts.length) {
     Shell.showNothing(data.title || "Single files");
@@ -36,10 +38,21 @@ Pages.add("allocate", (data) => {
     };
   }
 
+  /** Every size up to the largest that was asked for; what was asked for is among them. */
+  function between({ files, curve }) {
+    const asked = files.map((file) => [num(file.size_bytes), num(file.allocated_bytes)]);
+    const known = new Set(asked.map(([bytes]) => bytes));
+    const all = [...asked, ...curve.filter(([bytes]) => bytes <= largest && !known.has(bytes))].sort((a, b) => a[0] - b[0]);
+    return steps(all);
+  }
+
+  /** The sizes that were asked for, unless there are so many that points would hide the line. */
+  const dots = (list, color, many) => line(many > 60 ? [] : list, { color, width: 0, symbol: "circle", symbolSize: 7 });
+
   const curve = sizes.length > 2 && new Figure({
     name: "allocated",
     title: "Allocated bytes of one file",
-    note: "Only the sizes that were asked for are computed; lines join them.",
+    note: "Points are the sizes that were asked for. Up to 2 MiB the line has every step, above that 16 sizes per doubling.",
     alt: "Allocated bytes of a single file by its size",
     state: { axis: "linear" },
     controls: [{ key: "axis", label: "Axes", options: [["linear", "Linear"], ["log", "Log"]] }],
@@ -56,7 +69,8 @@ Pages.add("allocate", (data) => {
           : { scale: "linear", unit: "bytes", title: "File size", full: [0, largest * 1.04], least: Math.max(1, largest / 1000), stops },
         panels: [{
           title: "Allocated", unit: "bytes", log,
-          series: shown.map(({ files, tint, type }) => line(points(files, (file) => num(file.allocated_bytes)), { color: color(tint), dash: type, width: 1.75 })),
+          series: shown.flatMap((layout) => [line(between(layout).filter(([bytes]) => !log || bytes >= 1).map(([bytes, value]) => [x(bytes), value]), { color: color(layout.tint), dash: layout.type, width: 1.75 }),
+            dots(points(layout.files, (file) => num(file.allocated_bytes)), color(layout.tint), layout.files.length)]),
         }],
         tip(at) {
           const wanted = log ? 2 ** at : at;

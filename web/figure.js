@@ -130,6 +130,21 @@ const Figures = (() => {
     };
   }
 
+  /** Up to here curves of single files have a point at every block that a layout may begin. */
+  const STEPS_UP_TO = 2 << 20;
+
+  /**
+   * Between two points at most a block apart, allocation jumps right behind the first: blocks are begun by their first
+   * byte.
+   */
+  function steps(points) {
+    return points.flatMap(([at, value], index) => {
+      const next = points[index + 1];
+      const jumps = next && next[1] !== value && at > 0 && next[0] - at > 1 && next[0] <= STEPS_UP_TO;
+      return jumps ? [[at, value], [at + 1, next[1]]] : [[at, value]];
+    });
+  }
+
   /** The area between two lines over the same places; `low` and `high` are [x, y]. */
   function band(low, high, { color }) {
     return {
@@ -702,5 +717,5 @@ const Figures = (() => {
     }
   }
 
-  return { Figure, line, bars, band, log2, unlog2, redraw, stopAll, get: (name) => figures.get(name) };
+  return { Figure, line, bars, band, steps, log2, unlog2, redraw, stopAll, get: (name) => figures.get(name) };
 })();

@@ -4,8 +4,8 @@
 "use strict";
 
 const PlanSections = (() => {
-  const { el, num, known, count, size, share, change, duration, table, heat } = Format;
-  const { Figure, line, log2 } = Figures;
+  const { el, num, known, count, size, share, change, duration, cells, table, heat } = Format;
+  const { Figure, line, log2, steps } = Figures;
   const COLORS = ["c1", "c2", "c3", "c4", "c5", "c6"];
   const DASHES = [[undefined, undefined], ["dashed", [6, 4]], ["dotted", [1.5, 3]]];
   const LINEAR_OR_LOG = { key: "axis", label: "Vertical axis", options: [["linear", "Linear"], ["log", "Log"]] };
@@ -190,23 +190,9 @@ const PlanSections = (() => {
 
   // ---------------------------------------------------------------- 4. one file
 
-  /** Up to here the data have a point at every block that a layout may begin, so that steps are drawn as steps. */
-  const STEPS_UP_TO = 2 << 20;
   const RANGES = [["small", "0–256 KiB", 256 << 10], ["medium", "0–2 MiB", 2 << 20], ["all", "All", 1 << 30]];
   /** Overhead of tiny files has no end; what is above this is cut off. */
   const MOST_OVERHEAD = 6;
-
-  /**
-   * Between two points at most a block apart, allocation jumps right behind the first: blocks are begun by their first
-   * byte.
-   */
-  function steps(points) {
-    return points.flatMap(([at, value], index) => {
-      const next = points[index + 1];
-      const jumps = next && next[1] !== value && at > 0 && next[0] - at > 1 && next[0] <= STEPS_UP_TO;
-      return jumps ? [[at, value], [at + 1, next[1]]] : [[at, value]];
-    });
-  }
 
   function files({ plan, curves }) {
     const sizes = (curves?.sizes_bytes ?? []).map(num);

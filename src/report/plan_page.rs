@@ -102,7 +102,7 @@ impl<'a> Curve<'a> {
 
 /// Sizes of a curve: every KiB up to 256 KiB and one byte beside each 4 KiB, so that steps are vertical; every 4 KiB up
 /// to 2 MiB; sixteenths of an octave up to 1 GiB.
-fn sizes() -> Vec<u64> {
+pub(super) fn sizes() -> Vec<u64> {
     let fine = (0..=256).map(|step| step * KIB);
     let beside = (0..=64).map(|step| step * 4 * KIB + 1);
     let coarse = (64..=512).map(|step| step * 4 * KIB);
