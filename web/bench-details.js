@@ -3,7 +3,7 @@
 "use strict";
 
 const BenchLevels = (() => {
-  const { el, num, known, count, size, share, duration, table, heat } = Format;
+  const { el, num, known, count, size, share, duration, cells, table, heat } = Format;
   const { Figure, line, band } = Figures;
   const { COLORS, DASHES, LINEAR_OR_LOG, runs, views, legend, median, times } = Bench;
 
@@ -63,9 +63,9 @@ const BenchLevels = (() => {
       table: (state) => ({
         caption: `Time to ${state.test} by fill level`,
         columns: [{ title: "Level", text: true }, ...all.flatMap((view) => [{ title: Format.shorten(view.name, 28) }, { title: "±" }])],
-        rows: levels.map((level) => [share(level), ...all.flatMap((view) => {
+        rows: levels.map((level) => [cells.share(level), ...all.flatMap((view) => {
           const series = view.series(state.test, level);
-          return [series ? duration(series.spread.mean) : Format.MISSING, Bench.spread(series)];
+          return [series ? cells.duration(series.spread.mean) : Format.MISSING, Bench.spread(series)];
         })]),
       }),
     });
@@ -105,7 +105,7 @@ const BenchLevels = (() => {
         return {
           caption: `Multiples of the lowest level: ${view.name}`,
           columns: [{ title: "Level", text: true }, ...tests.map((test) => ({ title: test }))],
-          rows: levels.map((level) => [share(level), ...tests.map((test) => {
+          rows: levels.map((level) => [cells.share(level), ...tests.map((test) => {
             const series = view.series(test, level);
             return series && first(view, test) > 0 ? times(num(series.spread.mean) / first(view, test)) : Format.MISSING;
           })]),
@@ -115,8 +115,8 @@ const BenchLevels = (() => {
     const reached = el("div", { class: "block" }, el("h3", {}, "Fill levels reached"), table({
       caption: "Levels reached", columns: [{ title: "", text: true }, { title: "Level" }, { title: "Reached" }, { title: "After the tests" }, { title: "Files" }, { title: "Bytes" }, { title: "Deleted" }, { title: "Extents per file" }],
       rows: all.flatMap((view) => view.run.document.details.reached.filter((row) => row.subject === view.index).map((row) => [{ text: view.name, name: true },
-        share(row.level), share(row.reached), share(row.after), count(row.files), size(row.bytes), count(row.deleted),
-        known(row.extents_per_file) ? Format.decimal(row.extents_per_file, 2) : Format.MISSING])),
+        cells.share(row.level), cells.share(row.reached), cells.share(row.after), cells.count(row.files), cells.size(row.bytes), cells.count(row.deleted),
+        cells.decimal(row.extents_per_file, 2)])),
     }));
     const out = all.flatMap((view) => (view.run.document.details.left_out ?? []).filter((row) => row.subject === view.index).map((row) =>
       `Skipped on ${view.name}${row.tests.length ? ` from ${share(row.level)} on: ${row.tests.join(", ")}` : `: ${share(row.level)}`}: ${row.cause}.`));
@@ -172,7 +172,7 @@ const BenchLevels = (() => {
       table: () => ({
         caption: "Load and response time",
         columns: [{ title: "", text: true }, { title: "Offered" }, { title: "Achieved" }, { title: "Mean" }, { title: "50 %" }, { title: "99 %" }],
-        rows: all.flatMap((view) => loadPoints(view).map((point) => [{ text: view.name, name: true }, `${count(point.offered)}/s`, `${count(point.achieved)}/s`, duration(point.response), duration(point.p50), duration(point.p99)])),
+        rows: all.flatMap((view) => loadPoints(view).map((point) => [{ text: view.name, name: true }, `${count(point.offered)}/s`, `${count(point.achieved)}/s`, cells.duration(point.response), cells.duration(point.p50), cells.duration(point.p99)])),
       }),
     });
     return { id: "load", title: "Sustained load", short: "Load", lead: [], parts: [figure] };
@@ -311,8 +311,8 @@ const BenchLevels = (() => {
       caption: "Targets",
       columns: [...(several ? [{ title: "Run", text: true }] : []), { title: several ? "Target" : "", text: true }, { title: "File system", text: true }, { title: "Blocks" }, { title: "Size" }, { title: "Used before" }, { title: "after" },
         { title: "Device", text: true }, { title: "How it was created", text: true }],
-      rows: rows.map(([run, { name, file_system: system, device, fill_before: before, fill_after: after }]) => [...(several ? [{ text: run.name, name: true }] : []), { text: name, name: true }, system.kind, size(system.block_bytes), size(system.size_bytes),
-        share(before), share(after), `${device.name}${device.emulated ? `, limited to ${count(device.emulated.operations_per_second)} operations/s and ${size(device.emulated.bytes_per_second)}/s` : ""}`,
+      rows: rows.map(([run, { name, file_system: system, device, fill_before: before, fill_after: after }]) => [...(several ? [{ text: run.name, name: true }] : []), { text: name, name: true }, system.kind, cells.size(system.block_bytes), cells.size(system.size_bytes),
+        cells.share(before), cells.share(after), `${device.name}${device.emulated ? `, limited to ${count(device.emulated.operations_per_second)} operations/s and ${size(device.emulated.bytes_per_second)}/s` : ""}`,
         { text: system.made_by ?? `existing; ${system.mount_options}`, name: true }]),
     });
     const machines = data.runs.map((run) => {

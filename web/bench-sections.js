@@ -59,7 +59,7 @@ const Bench = (() => {
 })();
 
 const BenchFiles = (() => {
-  const { el, num, known, count, size, duration, table } = Format;
+  const { el, num, known, count, size, duration, cells, table } = Format;
   const { Figure, line, band } = Figures;
   const { LINEAR_OR_LOG, views, legend, median, times } = Bench;
   const PHASES = [["create", "Create"], ["stat", "Stat"], ["delete", "Delete"]];
@@ -152,7 +152,7 @@ const BenchFiles = (() => {
     const foddex = el("div", { class: "block" }, el("h3", {}, "Files, total time, average"), table({
       caption: "Files, total time and average of each operation", sortable: true,
       columns: [{ title: "", text: true }, { title: "Files" }, ...phases.flatMap(([, title]) => [{ title: `${title}: time` }, { title: "average" }, { title: "sync afterwards" }])],
-      rows: all.map((view) => [{ text: view.name, name: true }, count(usual(view, phases[0][0], (each) => num(each.latencies.count))),
+      rows: all.map((view) => [{ text: view.name, name: true }, cells.count(usual(view, phases[0][0], (each) => num(each.latencies.count))),
         ...phases.flatMap(([phase]) => {
           const cell = (seconds) => (known(seconds) ? { text: duration(seconds), value: seconds } : Format.MISSING);
           return [cell(usual(view, phase, (each) => num(each.elapsed_seconds))),

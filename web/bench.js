@@ -37,8 +37,8 @@ Pages.add("bench", (data) => {
         const apart = high - low > range;
         const named = (series) => bench.subjects?.[series.subject]?.name ?? Format.MISSING;
         return [{ text: runs.length > 1 ? `${name}: ${best.measure}` : best.measure, name: true }, { text: named(best), name: true }, { text: figure(best), value: num(best.spread.median) },
-          { text: `${named(next)}, ${figure(next)}`, name: true }, low > 0 ? `${Format.decimal(high / low, high / low < 10 ? 2 : 0)} times` : Format.MISSING,
-          low > 0 && sampled ? Format.share(range / low) : Format.MISSING, !sampled ? "one sample" : apart ? "clear" : "within the noise"];
+          { text: `${named(next)}, ${figure(next)}`, name: true }, low > 0 ? { text: `${Format.decimal(high / low, high / low < 10 ? 2 : 0)} times`, value: high / low } : Format.MISSING,
+          low > 0 && sampled ? Format.cells.share(range / low) : Format.MISSING, !sampled ? "one sample" : apart ? "clear" : "within the noise"];
       });
     });
     if (!rows.length) return null;

@@ -4,7 +4,7 @@
 "use strict";
 
 const Caches = (() => {
-  const { el, num, known, count, size, share, fineShare, duration, table, heat } = Format;
+  const { el, num, known, count, size, share, fineShare, duration, cells, table, heat } = Format;
   const { Figure, line } = Figures;
   const COLORS = ["c1", "c2", "c3", "c4", "c5", "c6"];
   const DASHES = [[undefined, undefined], ["dashed", [6, 4]], ["dotted", [1.5, 3]]];
@@ -46,7 +46,7 @@ const Caches = (() => {
         },
         table: () => ({
           caption: "Block sizes", columns: [{ title: "Block size", text: true }, { title: "References" }, { title: "Distinct blocks" }, { title: "First references" }, { title: "Sufficient cache" }, { title: "Sampled" }],
-          rows: all.map(({ row }) => [size(row.block_bytes), count(num(row.references.reads) + num(row.references.partial_writes) + num(row.references.whole_writes)), count(row.blocks), share(row.compulsory_ratio), size(row.enough_bytes), num(row.rate) < 1 ? share(row.rate) : "no"]),
+          rows: all.map(({ row }) => [cells.size(row.block_bytes), cells.count(num(row.references.reads) + num(row.references.partial_writes) + num(row.references.whole_writes)), cells.count(row.blocks), cells.share(row.compulsory_ratio), cells.size(row.enough_bytes), num(row.rate) < 1 ? cells.share(row.rate) : "no"]),
         }),
       });
     }).filter(Boolean);
@@ -67,8 +67,8 @@ const Caches = (() => {
       const measured = beside && el("div", { class: "block" }, el("h3", { class: "name" }, `Predicted and measured: ${beside.name}`), el("p", { class: "note name" }, `Run: ${beside.workload}.${beside.is_fitted ? " The time not spent on the device is fitted to the run with the largest memory." : ""}`), table({
         caption: "Predicted and measured",
         columns: [{ title: "", text: true }, { title: "Limit" }, { title: "Blocks" }, { title: "Cache" }, { title: "Measured" }, { title: "Predicted" }, { title: "Difference" }, { title: "Read, measured" }, { title: "predicted" }],
-        rows: beside.cells.map((each) => [{ text: each.subject, name: true }, size(each.limit_bytes), size(each.file_system_block_bytes), size(each.cache_bytes), duration(each.measured_seconds), duration(each.predicted_seconds),
-          num(each.measured_seconds) > 0 ? Format.change(num(each.predicted_seconds) / num(each.measured_seconds) - 1) : Format.MISSING, size(each.measured_read_bytes), size(each.predicted_read_bytes)]),
+        rows: beside.cells.map((each) => [{ text: each.subject, name: true }, cells.size(each.limit_bytes), cells.size(each.file_system_block_bytes), cells.size(each.cache_bytes), cells.duration(each.measured_seconds), cells.duration(each.predicted_seconds),
+          num(each.measured_seconds) > 0 ? cells.change(num(each.predicted_seconds) / num(each.measured_seconds) - 1) : Format.MISSING, cells.size(each.measured_read_bytes), cells.size(each.predicted_read_bytes)]),
       }));
       return [map, measured];
     }).filter(Boolean);
@@ -89,7 +89,7 @@ const Caches = (() => {
       const lru = ([block, cache]) => study.cells.find((each) => num(each.block_bytes) === block && num(each.cache_bytes) === cache)?.miss_ratio;
       return el("div", { class: "block" }, el("h3", {}, titled(data, "Other policies", study)), table({
         caption: "Miss ratios of other policies", columns: [{ title: "Blocks", text: true }, { title: "Cache" }, { title: "LRU" }, ...names.map((name) => ({ title: name.toUpperCase() }))],
-        rows: columns.map((column) => [size(column[0]), size(column[1]), fineShare(lru(column)), ...names.map((name) => (known(of(name, column)) ? fineShare(of(name, column)) : Format.MISSING))]),
+        rows: columns.map((column) => [cells.size(column[0]), cells.size(column[1]), cells.fineShare(lru(column)), ...names.map((name) => cells.fineShare(of(name, column)))]),
       }));
     });
     return parts.length ? { id: "policies", title: "Policies compared", short: "Policies", lead: [], parts } : null;
@@ -102,9 +102,9 @@ const Caches = (() => {
       const ratios = [...new Set(study.block_sizes.flatMap((row) => row.targets.map((target) => target.miss_ratio)))];
       return el("div", { class: "block" }, el("h3", {}, titled(data, "Smallest cache for a miss ratio", study)), table({
         caption: "Smallest cache for a miss ratio", columns: [{ title: "Block size", text: true }, ...ratios.map((ratio) => ({ title: `${share(ratio)} misses` }))],
-        rows: study.block_sizes.map((row) => [size(row.block_bytes), ...ratios.map((ratio) => {
+        rows: study.block_sizes.map((row) => [cells.size(row.block_bytes), ...ratios.map((ratio) => {
           const target = row.targets.find((each) => each.miss_ratio === ratio);
-          return known(target?.cache_bytes) ? size(target.cache_bytes) : "none";
+          return known(target?.cache_bytes) ? cells.size(target.cache_bytes) : "none";
         })]),
       }));
     });

@@ -170,6 +170,20 @@ const Format = (() => {
     return `${count(Math.floor(value / 3600))} h ${Math.round((value % 3600) / 60)} min`;
   }
 
+  /** A difference, always with its sign, and with ± for none: `+12`, `−1.50 GiB`, `±0`. */
+  function signed(value, text) {
+    const shown = text(Math.abs(value));
+    return `${value > 0 ? "+" : value < 0 ? "−" : "±"}${shown}`;
+  }
+
+  /** Cells of a table: a text, and the number behind it, by which a table is sorted and which is saved. */
+  const cellOf = (text) => (value, more) => (known(value) ? { text: text(value), value, ...more } : MISSING);
+  const cells = {
+    count: cellOf(count), size: cellOf(size), share: cellOf(share), fineShare: cellOf(fineShare), change: cellOf(change), duration: cellOf(duration), days: cellOf(days),
+    shortDays: cellOf((value) => `${count(value)} d`), inUnit: (value, unit) => cellOf((number) => inUnit(number, unit))(value),
+    decimal: (value, digits) => cellOf((number) => decimal(number, digits))(value),
+  };
+
   /** At most `length` characters, the middle of a path left out: its end says most. */
   function shorten(text, length) {
     const characters = Array.from(text);
@@ -197,8 +211,8 @@ const Format = (() => {
 
   /**
    * A table that scrolls inside its own box. Columns: `{title, text}` (text: left-aligned) and `sortable`. Cells: a
-   * string or a node, or `{text, value, shade, name}`: value sorts, shade (0 to 1) tints, name marks text from the
-   * data.
+   * string or a node, or `{text, value, shade, name}`: value sorts and is saved, shade (0 to 1) tints, name marks
+   * text from the data.
    */
   function table({ caption, columns, rows, sortable }) {
     const body = el("tbody");
@@ -221,7 +235,9 @@ const Format = (() => {
         head.append(column.title);
         return head;
       }
-      const order = (entry) => (entry !== null && typeof entry === "object" && "value" in entry ? num(entry.value) : entry?.text ?? entry);
+      const isMissing = (entry) => entry === MISSING || entry?.text === MISSING;
+      const order = (entry) => (isMissing(entry) && !column.text ? -Number.MAX_VALUE
+        : entry !== null && typeof entry === "object" && "value" in entry ? num(entry.value) : entry?.text ?? entry);
       head.append(el("button", {
         type: "button",
         class: "sort",
@@ -253,15 +269,15 @@ const Format = (() => {
     const shade = (value) => (high > low ? 0.06 + 0.6 * ((place(value) - place(low)) / (place(high) - place(low))) : 0.06);
     return table({
       caption, columns: [{ title: "Cache", text: true }, ...blocks.map((block) => ({ title: `${size(block)} blocks` }))],
-      rows: caches.map((cache, row) => [size(cache), ...blocks.map((_, column) => {
+      rows: caches.map((cache, row) => [cells.size(cache), ...blocks.map((_, column) => {
         const value = seconds(row, column);
-        return known(value) ? { text: duration(value), shade: shade(value) } : why?.(row, column) ?? Format.MISSING;
+        return known(value) ? cells.duration(value, { shade: shade(value) }) : why?.(row, column) ?? Format.MISSING;
       })]),
     });
   }
 
   return {
     MISSING, parse, num, known, count, shortCount, decimal, size, share, fineShare, change, days, shortDays,
-    inUnit, shortUnit, bucket, time, duration, shorten, el, table, heat,
+    inUnit, shortUnit, bucket, time, duration, shorten, signed, cells, el, table, heat,
   };
 })();

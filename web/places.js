@@ -2,7 +2,7 @@
 "use strict";
 
 const Places = (() => {
-  const { el, num, known, count, size, share, bucket, inUnit, table } = Format;
+  const { el, num, known, count, size, share, bucket, inUnit, cells, table } = Format;
   const { Figure, bars } = Figures;
   const { places, holds, bucketAxis, part, SHARE_OR_ABSOLUTE, LINEAR_OR_LOG } = Sections.helpers;
   const CHART_ROWS = 12;
@@ -176,7 +176,7 @@ const Places = (() => {
         return {
           caption: title,
           columns: [{ title: axis, text: true }, { title: things[0].toUpperCase() + things.slice(1) }, { title: "Share" }, { title: "Sum" }],
-          rows: dist.buckets.map((entry) => [bucket(entry.low, entry.high, dist.unit), count(entry.count), share(part(entry.count, dist.count)), inUnit(entry.sum, dist.unit)]),
+          rows: dist.buckets.map((entry) => [bucket(entry.low, entry.high, dist.unit), cells.count(entry.count), cells.share(part(entry.count, dist.count)), cells.inUnit(entry.sum, dist.unit)]),
         };
       },
     });
@@ -211,7 +211,7 @@ const Places = (() => {
         table({
           caption: "Errors by kind",
           columns: [{ title: "Operation", text: true }, { title: "Cause", text: true }, { title: "Number" }],
-          rows: kinds.map((row) => [{ text: row.operation, name: true }, { text: row.kind, name: true }, count(row.count)]),
+          rows: kinds.map((row) => [{ text: row.operation, name: true }, { text: row.kind, name: true }, cells.count(row.count)]),
         })));
     }
     if (examples.length) {

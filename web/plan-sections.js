@@ -83,8 +83,8 @@ const PlanSections = (() => {
           ...(served.size ? [{ title: "Reads in one block" }, { title: "Writes in one block" }] : [])],
         rows: rows.map((row) => {
           const recommended = chosen && num(chosen.block_bytes) === num(row.block_bytes);
-          return [recommended ? el("strong", {}, `${size(row.block_bytes)}, recommended`) : size(row.block_bytes), size(row.allocated_bytes),
-            change(row.growth_fraction), ...shares.map((entry) => share(entry.value(row)))];
+          return [recommended ? el("strong", {}, `${size(row.block_bytes)}, recommended`) : cells.size(row.block_bytes), cells.size(row.allocated_bytes),
+            cells.change(row.growth_fraction), ...shares.map((entry) => cells.share(entry.value(row)))];
         }),
       }),
     });
@@ -255,7 +255,7 @@ const PlanSections = (() => {
         return {
           caption: "Allocated bytes and overhead of one file, by its size",
           columns: [{ title: "File size", text: true }, ...shown(state).flatMap(({ model }) => [{ title: `${model}, allocated` }, { title: `${model}, overhead` }])],
-          rows: at.map((index) => [size(sizes[index]), ...shown(state).flatMap((model) => [size(model.allocated_bytes[index]), change(overheadAt(model, index))])]),
+          rows: at.map((index) => [cells.size(sizes[index]), ...shown(state).flatMap((model) => [cells.size(model.allocated_bytes[index]), cells.change(overheadAt(model, index))])]),
         };
       },
     });
@@ -358,7 +358,7 @@ const PlanSections = (() => {
             const mark = same(cost, best);
             const text = mark ? `${way(cost)} (cheapest)` : way(cost);
             return [mark ? el("strong", {}, text) : text, { text: devices(cost.fast), name: Boolean(cost.fast) }, { text: devices(cost.slow), name: Boolean(cost.slow) },
-              mark ? el("strong", {}, Format.decimal(cost.cost, 0)) : Format.decimal(cost.cost, 0), cost.holds ? "yes" : "no"];
+              { text: mark ? el("strong", {}, Format.decimal(cost.cost, 0)) : Format.decimal(cost.cost, 0), value: cost.cost }, cost.holds ? "yes" : "no"];
           }),
         })];
       },
@@ -370,7 +370,7 @@ const PlanSections = (() => {
   /** What object stores bill: everything once, and a month. */
   function billTable({ plan: { reads, bills }, reads: readsWords }, currency) {
     const priced = (title) => ({ title: currency ? `${title}, ${currency}` : title });
-    const counted = (value) => (known(value) ? count(value) : "");
+    const counted = (value) => (known(value) ? cells.count(value) : "");
     return el("div", { class: "block" },
       el("h3", {}, "Object store bills"),
       el("p", { class: "note" }, `At the given prices. Puts: to upload or move everything once. ${readsWords ?? ""}`.trim()),
@@ -378,8 +378,8 @@ const PlanSections = (() => {
         caption: "Object store bills",
         columns: [{ title: "Layout", text: true }, { title: "Objects" }, { title: "Puts (once)" }, priced("Cost of puts (once)"), priced("Storage per month"),
           ...(reads ? [{ title: "Gets per month" }, priced("Reads per month")] : [])],
-        rows: bills.map((bill) => [{ text: bill.model, name: true }, counted(bill.objects), counted(bill.puts), Format.decimal(bill.requests, 2), Format.decimal(bill.month, 2),
-          ...(reads ? [counted(bill.reads?.requests), known(bill.reads) ? Format.decimal(bill.reads.cost, 2) : ""] : [])]),
+        rows: bills.map((bill) => [{ text: bill.model, name: true }, counted(bill.objects), counted(bill.puts), cells.decimal(bill.requests, 2), cells.decimal(bill.month, 2),
+          ...(reads ? [counted(bill.reads?.requests), known(bill.reads) ? cells.decimal(bill.reads.cost, 2) : ""] : [])]),
       }));
   }
 

@@ -3,7 +3,7 @@
 "use strict";
 
 const PlanTier = (() => {
-  const { el, num, count, size, share, table } = Format;
+  const { el, num, count, size, share, cells, table } = Format;
   const { Figure, line, band } = Figures;
   const { looks, manyHidden, LINEAR_OR_LOG } = PlanSections;
   /** Stops of the slider between two points of the curve. */
@@ -227,8 +227,8 @@ const PlanTier = (() => {
           caption: `Fast bytes by cutoff: ${model}`,
           columns: [{ title: "Cutoff", text: true }, { title: "Files" }, { title: "Their bytes" }, ...(open ? [{ title: "Fast, at least" }] : []), { title: open ? "Fast, at most" : "Fast" },
             { title: "Slow" }, { title: "Fast, of all" }, { title: "Capacity to buy" }],
-          rows: whole.map((point) => [point.cutoff === 0 ? "metadata only" : size(point.cutoff), share(point.files), share(point.bytes), ...(open ? [size(point.least)] : []), size(point.fast),
-            size(point.slow), share(shareOf(point)), size(Math.ceil(boughtFor(now, point.fast)))]),
+          rows: whole.map((point) => [point.cutoff === 0 ? "metadata only" : cells.size(point.cutoff), cells.share(point.files), cells.share(point.bytes), ...(open ? [cells.size(point.least)] : []), cells.size(point.fast),
+            cells.size(point.slow), cells.share(shareOf(point)), cells.size(Math.ceil(boughtFor(now, point.fast)))]),
         };
       },
     });

@@ -64,9 +64,11 @@ const Save = (() => {
 
   // ---------------------------------------------------------------- tables
 
-  /** A cell: the number behind it where there is one, else its text; numbers without the commas of the page. */
+  /** A cell: the number behind it where there is one (bytes, seconds, days, shares of 1), else its text; numbers without
+   *  the commas of the page. */
   function cellText(cell) {
     const plain = cell === null || typeof cell !== "object" || cell instanceof Node;
+    if (!plain && cell.text === Format.MISSING) return "";
     if (!plain && cell.value !== undefined && typeof cell.value !== "object") return String(cell.value);
     const content = plain ? cell : cell.text;
     const text = content instanceof Node ? content.textContent : [content ?? ""].flat().map((part) => (part instanceof Node ? part.textContent : String(part))).join("");
@@ -80,8 +82,18 @@ const Save = (() => {
     return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   }
 
+  const UNITS = [[/(?:^|[\s≥≤+−±\d])(?:B|[KMGTPEZY]iB)\*?$/, "bytes"], [/%$/, "fraction"], [/\d (?:ns|µs|ms|s|min)$/, "seconds"], [/(?:\d d|days?|years\))$/, "days"]];
+
+  /** The unit of the numbers of a column, which are saved without it; nothing where they differ. */
+  function unitOf(rows, at) {
+    const texts = rows.map((row) => row[at]).filter((cell) => cell && typeof cell === "object" && cell.value !== undefined && typeof cell.text === "string" && cell.text !== Format.MISSING);
+    const units = new Set(texts.map((cell) => UNITS.find(([pattern]) => pattern.test(cell.text))?.[1]));
+    return units.size === 1 ? [...units][0] : undefined;
+  }
+
   function csv({ columns, rows }) {
-    const lines = [columns.map((column) => column.title), ...rows.map((row) => row.map(cellText))];
+    const heads = columns.map(({ title }, at) => [title, unitOf(rows, at)].filter(Boolean).join(", "));
+    const lines = [heads, ...rows.map((row) => row.map(cellText))];
     return lines.map((line) => `${line.map(field).join(",")}\r\n`).join("");
   }
 

@@ -4,7 +4,7 @@
 "use strict";
 
 const Sections = (() => {
-  const { el, num, known, count, size, share, fineShare, change, bucket, table } = Format;
+  const { el, num, known, count, size, share, change, bucket, cells, table } = Format;
   const { Figure, line, bars, log2, unlog2 } = Figures;
   const SMALL = 65536;
   const SOURCE_COLORS = ["c1", "c2", "c3", "c4", "c5", "c6"];
@@ -116,8 +116,8 @@ const Sections = (() => {
       table: () => ({
         caption: "Files and bytes per bucket of file size",
         columns: [{ title: "File size", text: true }, { title: "Files" }, { title: "Share of the files" }, { title: "Bytes" }, { title: "Share of the bytes" }],
-        rows: entries.map((entry) => [bucket(entry.low, entry.high, "bytes"), count(entry.count), share(part(entry.count, dist.count)),
-          size(entry.sum), share(part(entry.sum, total))]),
+        rows: entries.map((entry) => [bucket(entry.low, entry.high, "bytes"), cells.count(entry.count), cells.share(part(entry.count, dist.count)),
+          cells.size(entry.sum), cells.share(part(entry.sum, total))]),
       }),
     });
     return { id: "buckets", title: "File sizes", short: "Sizes", lead, parts: [figure] };
@@ -189,8 +189,8 @@ const Sections = (() => {
         return {
           caption: "Share of the files and of their bytes in files of a size or smaller",
           columns: [{ title: "Size up to", text: true }, ...list.flatMap((entry) => [{ title: `${entry.title}, files` }, { title: `${entry.title}, bytes` }])],
-          rows: [-1, ...Array.from({ length: last2 + 1 }, (_, power) => power)].map((place) => [size(unlog2(place)),
-            ...list.flatMap((entry) => [fineShare(at(entry.curve, place, "files")), fineShare(at(entry.curve, place, "bytes"))])]),
+          rows: [-1, ...Array.from({ length: last2 + 1 }, (_, power) => power)].map((place) => [cells.size(unlog2(place)),
+            ...list.flatMap((entry) => [cells.fineShare(at(entry.curve, place, "files")), cells.fineShare(at(entry.curve, place, "bytes"))])]),
         };
       },
     });
@@ -207,7 +207,7 @@ const Sections = (() => {
           return [{ title: `${of}${of ? "by" : "By"} files` }, { title: `${of}${of ? "by" : "By"} bytes` }];
         })],
         rows: Array.from({ length: 10 }, (_, index) => [`${(index + 1) * 10} %`,
-          ...withDeciles.flatMap((each) => [size(decile(each, "deciles")[index]), size(decile(each, "deciles_by_total")[index])])]),
+          ...withDeciles.flatMap((each) => [cells.size(decile(each, "deciles")[index]), cells.size(decile(each, "deciles_by_total")[index])])]),
       }));
     const dist = shown.dist("file_size");
     const lead = [known(dist?.deciles?.[4]) && known(dist?.deciles_by_total?.[4]) &&
@@ -261,7 +261,7 @@ const Sections = (() => {
       table: () => ({
         caption: `Block sizes: ${shown.name}`,
         columns: [{ title: "Block size", text: true }, { title: "Allocated" }, { title: "Growth over 1 KiB" }, { title: "Files in one block" }],
-        rows: rows.map((row) => [size(row.block_bytes), size(row.allocated_bytes), change(row.growth_fraction), share(row.single_block_fraction)]),
+        rows: rows.map((row) => [cells.size(row.block_bytes), cells.size(row.allocated_bytes), cells.change(row.growth_fraction), cells.share(row.single_block_fraction)]),
       }),
     });
     const four = rows.find((row) => num(row.block_bytes) === 4096);
@@ -282,8 +282,8 @@ const Sections = (() => {
     const fill = (list) => box.replaceChildren(table({
       caption: "Share of the allocated bytes in the smallest 10 %, 20 %, … of the files, by block size",
       columns: [{ title: "Smallest", text: true }, { title: "Largest file" }, ...list.map((row) => ({ title: size(row.block_bytes) }))],
-      rows: deciles.map((largest, index) => [`${(index + 1) * 10} %`, size(largest),
-        ...list.map((row) => ({ text: fineShare(row.cumulative_weight[index]), shade: Math.sqrt(num(row.cumulative_weight[index])) * 0.3 }))]),
+      rows: deciles.map((largest, index) => [`${(index + 1) * 10} %`, cells.size(largest),
+        ...list.map((row) => cells.fineShare(row.cumulative_weight[index], { shade: Math.sqrt(num(row.cumulative_weight[index])) * 0.3 }))]),
     }));
     const buttons = [["1 to 16 KiB", classic], ["All block sizes", usable]].map(([text, list]) => el("button", {
       type: "button", "aria-pressed": String(list === classic),
@@ -351,7 +351,7 @@ const Sections = (() => {
           columns: [{ title: "Size", text: true }, { title: "With positive overhead" }, { title: "Positive overhead" }, { title: "With negative overhead" }, { title: "Negative overhead" }],
           rows: lows.map((low) => {
             const [up, down] = [find(positive, low), find(negative, low)];
-            return [bucket(low, (up ?? down).high, "bytes"), count(up?.count ?? 0), size(up?.sum ?? 0), count(down?.count ?? 0), size(down?.sum ?? 0)];
+            return [bucket(low, (up ?? down).high, "bytes"), cells.count(up?.count ?? 0), cells.size(up?.sum ?? 0), cells.count(down?.count ?? 0), cells.size(down?.sum ?? 0)];
           }),
         };
       },

@@ -4,7 +4,7 @@
 "use strict";
 
 const Traces = (() => {
-  const { el, num, known, count, size, share, duration, table } = Format;
+  const { el, num, known, count, size, share, duration, cells, table } = Format;
   const { Figure, line } = Figures;
   const COLORS = ["c1", "c2", "c3", "c4", "c5", "c6"];
   const DASH = ["dashed", [6, 4]];
@@ -76,8 +76,8 @@ const Traces = (() => {
       table: (state) => ({
         caption: "Deciles of reads and writes",
         columns: [{ title: "Decile", text: true }, ...all.flatMap((view) => [{ title: view.name }, { title: "by bytes" }]), ...((data.published ?? []).length ? [{ title: "Published: reads" }, { title: "writes" }] : [])],
-        rows: Array.from({ length: 10 }, (_, tenth) => [share((tenth + 1) / 10), ...all.flatMap((view) => [size(of(view, state).deciles[tenth]), size(of(view, state).deciles_by_total[tenth])]),
-          ...((data.published ?? []).length ? [size(data.published[tenth]?.read_bytes), size(data.published[tenth]?.write_bytes)] : [])]),
+        rows: Array.from({ length: 10 }, (_, tenth) => [cells.share((tenth + 1) / 10), ...all.flatMap((view) => [cells.size(of(view, state).deciles[tenth]), cells.size(of(view, state).deciles_by_total[tenth])]),
+          ...((data.published ?? []).length ? [cells.size(data.published[tenth]?.read_bytes), cells.size(data.published[tenth]?.write_bytes)] : [])]),
       }),
     });
     return { id: "sizes", title: "Sizes of reads and writes", short: "Sizes", lead: [], parts: [figure] };
@@ -117,7 +117,7 @@ const Traces = (() => {
       },
       table: (state) => ({
         caption: "Served by one block", columns: [{ title: "Block size", text: true }, ...all.map((view) => ({ title: view.name }))],
-        rows: blocks.map((block) => [size(block), ...all.map((view) => share(shareOf(view, block, state)))]),
+        rows: blocks.map((block) => [cells.size(block), ...all.map((view) => cells.share(shareOf(view, block, state)))]),
       }),
     });
     return { id: "one-block", title: "Served by one block", short: "One block", lead: [], parts: [figure] };
@@ -143,7 +143,7 @@ const Traces = (() => {
         })),
         table: () => ({
           caption: "Operations by kind", columns: [{ title: "Kind", text: true }, { title: "Operations" }, { title: "Failed" }, { title: "Bytes" }, { title: "Time" }],
-          rows: rows.map((row) => [KIND(row.kind), count(row.count), count(row.failed), size(row.bytes), duration(row.seconds)]),
+          rows: rows.map((row) => [KIND(row.kind), cells.count(row.count), cells.count(row.failed), cells.size(row.bytes), cells.duration(row.seconds)]),
         }),
       });
     }).filter(Boolean);
@@ -189,7 +189,7 @@ const Traces = (() => {
       table: () => ({
         caption: "By file size",
         columns: [{ title: "", text: true }, { title: "File size", text: true }, { title: "Whole-file operations" }, { title: "Requests" }, { title: "Bytes" }],
-        rows: all.flatMap((view) => view.trace[view.side].by_file_size.map((row) => [{ text: view.name, name: true }, known(row.low) ? Format.bucket(row.low, row.high, "bytes") : "unknown", count(row.whole), count(row.requests), size(row.bytes)])),
+        rows: all.flatMap((view) => view.trace[view.side].by_file_size.map((row) => [{ text: view.name, name: true }, known(row.low) ? Format.bucket(row.low, row.high, "bytes") : "unknown", cells.count(row.whole), cells.count(row.requests), cells.size(row.bytes)])),
       }),
     });
     const patterned = all.filter((view) => view.trace[view.side].patterns.length > 0);
@@ -204,8 +204,8 @@ const Traces = (() => {
     const reuse = el("div", { class: "block" }, el("h3", {}, "Files"), table({
       caption: "How files were used",
       columns: [{ title: "", text: true }, { title: "Touched" }, { title: "Only read" }, { title: "Only written" }, { title: "Both" }, { title: "Read once" }, { title: "Written once" }, { title: "Created and removed" }, { title: "Bytes read per byte written" }],
-      rows: data.traces.map((trace) => [{ text: trace.name, name: true }, count(trace.files.touched), count(trace.files.only_read), count(trace.files.only_written), count(trace.files.both), count(trace.files.read_once),
-        count(trace.files.written_once), count(trace.files.temporary), known(trace.read_write.bytes) ? Format.decimal(trace.read_write.bytes, 2) : Format.MISSING]),
+      rows: data.traces.map((trace) => [{ text: trace.name, name: true }, cells.count(trace.files.touched), cells.count(trace.files.only_read), cells.count(trace.files.only_written), cells.count(trace.files.both), cells.count(trace.files.read_once),
+        cells.count(trace.files.written_once), cells.count(trace.files.temporary), cells.decimal(trace.read_write.bytes, 2)]),
     }));
     return { id: "files", title: "File use", short: "Files", lead: [], parts: [figure, patterns, reuse] };
   }
@@ -242,7 +242,7 @@ const Traces = (() => {
         },
         table: () => ({
           caption: "Rates over time", columns: [{ title: "From", text: true }, { title: "Operations" }, { title: "Read" }, { title: "Written" }],
-          rows: intervals.map((interval, index) => [duration(index * num(width)), count(interval.operations), size(interval.read_bytes), size(interval.write_bytes)]),
+          rows: intervals.map((interval, index) => [cells.duration(index * num(width)), cells.count(interval.operations), cells.size(interval.read_bytes), cells.size(interval.write_bytes)]),
         }),
       });
     }).filter(Boolean);
