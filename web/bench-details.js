@@ -320,7 +320,7 @@ const BenchLevels = (() => {
       const { host } = document;
       return el("div", { class: "block" }, el("h3", { class: "name" }, several ? run.name : "The run"),
         el("dl", { class: "facts" }, [
-          ["Started", Format.time(document.started_at)], ["Duration", duration(document.elapsed_seconds)], ["Kernel", `Linux ${host.kernel}`], ["Processor", `${host.cpu_model || host.machine}, ${count(host.cpus)} processors`],
+          ...(host.name ? [["Machine", host.name]] : []), ["Started", Format.time(document.started_at)], ["Duration", duration(document.elapsed_seconds)], ["Kernel", `Linux ${host.kernel}`], ["Processor", `${host.cpu_model || host.machine}, ${count(host.cpus)} processors`],
           ["Memory", size(host.memory_bytes)], ["Load average", `${Format.decimal(host.load_before, 2)} before, ${Format.decimal(host.load_after, 2)} after`], ["Seed", count(document.seed)],
           ["Empty operation", `${count(Math.round(num(document.harness.empty_operation_ns)))} ns${num(document.harness.overhead_fraction) > 0 ? `, ${share(document.harness.overhead_fraction)} of the shortest median` : ""}`],
           ["Versions", [`granulo ${document.granulo_version}`, ...document.tools.map((tool) => `${tool.name} ${tool.version}`.trim())].join("; ")],

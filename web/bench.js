@@ -6,11 +6,12 @@ Pages.add("bench", (data) => {
   const runs = data.runs ?? [];
 
   function header() {
+    const hosts = [...new Set(runs.map((run) => run.document.host?.name).filter(Boolean))];
     const incomplete = runs.filter((run) => run.document.complete === false);
     return Shell.head({
       kicker: "Benchmark",
       title: data.title || "Benchmark",
-      facts: [["Runs", count(runs.length)], ["Measured", Format.time(runs[0].document.started_at)],
+      facts: [...(hosts.length ? [[hosts.length > 1 ? "Machines" : "Machine", hosts.join(", ")]] : []), ["Runs", count(runs.length)], ["Measured", Format.time(runs[0].document.started_at)],
         ["Duration", Format.duration(runs.reduce((sum, run) => sum + Format.num(run.document.elapsed_seconds), 0))]],
       badges: incomplete.length ? [["warn", "Interrupted: partial"]] : [],
     });

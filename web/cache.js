@@ -16,7 +16,8 @@ Pages.add("cache", (data) => {
       Shell.head({
         kicker: "Caches",
         title: data.title || "Caches",
-        facts: [["Block sizes", count(studies[0].block_sizes.length)], ["Caches", `${size(studies[0].cache_sizes_bytes[0])} to ${size(studies[0].cache_sizes_bytes.at(-1))}`]],
+        facts: [...(studies.length === 1 && studies[0].host ? [["Recorded on", studies[0].host]] : []), ...(studies.length === 1 && studies[0].written_at ? [["Computed", Format.time(studies[0].written_at)]] : []),
+          ["Block sizes", count(studies[0].block_sizes.length)], ["Caches", `${size(studies[0].cache_sizes_bytes[0])} to ${size(studies[0].cache_sizes_bytes.at(-1))}`]],
         badges: studies.some((study) => study.complete === false) ? [["warn", "Interrupted: partial"]] : [],
       }),
       Shell.summary(data.words),

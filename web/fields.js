@@ -32,7 +32,7 @@ Pages.add("fields", (data) => {
     subject: "result",
     sections: [list, ...sections].filter(Boolean),
     nodes: [
-      Shell.head({ kicker: kind, title: data.name || kind }),
+      Shell.head({ kicker: kind, title: data.document.of ?? (data.name || kind) }),
       Shell.keys(keys.map((fact) => [fact.name.charAt(0).toUpperCase() + fact.name.slice(1), fact.text])),
     ],
     footer: Shell.footer({ method: ["Values are those of the JSON document. KiB, MiB and GiB are powers of 1,024."], data }),

@@ -11,6 +11,8 @@ Pages.add("plan", (data) => {
       kicker: "Storage plan",
       title: data.title || "Storage plan",
       facts: [
+        plan.source.host && ["Machine", plan.source.host],
+        plan.source.taken_at && ["Surveyed", Format.time(plan.source.taken_at)],
         ["Layouts", count(plan.models.length)],
         ["Small files", `up to ${size(plan.usual_cutoff_bytes)}`],
         num(plan.growth_fraction) > 0 && ["Growth", share(plan.growth_fraction)],

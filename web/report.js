@@ -27,7 +27,7 @@ Pages.add("survey", (data) => {
     return Shell.head({
       kicker: "File size survey",
       title: data.title || "File size survey",
-      roots: shown.roots.join() === data.title ? [] : shown.roots,
+      roots: (data.title ?? "").startsWith(shown.roots.join(", ")) ? [] : shown.roots,
       facts: [
         ["Machine", hosts.join(", ")],
         ["File system", systems.length > 2 ? `${systems.length} of them` : systems.map(fileSystem).join("; ")],

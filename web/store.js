@@ -20,7 +20,7 @@ Pages.add("store", (data) => {
       Shell.head({
         kicker: "Store",
         title: data.title || "Store",
-        facts: [["Devices", count(devices.length)], ["Records", count(total("records"))], ["Index", size(total("index_bytes"))]],
+        facts: [...(stores.length === 1 ? [["Machine", stores[0].host], ["Status of", stores[0].written_at && Format.time(stores[0].written_at)]].filter(([, value]) => value) : []), ["Devices", count(devices.length)], ["Records", count(total("records"))], ["Index", size(total("index_bytes"))]],
         badges: [...(lame ? [["warn", lame === 1 ? "1 device has a problem" : `${count(lame)} devices have problems`]] : []),
           ...(incomplete ? [["warn", "Something may be missing"]] : [])],
       }),

@@ -17,7 +17,8 @@ Pages.add("trace", (data) => {
       Shell.head({
         kicker: "Trace",
         title: data.title || "Trace",
-        facts: [["Operations", count(traces.reduce((sum, trace) => sum + Format.num(trace.operations), 0))], ...(span > 0 ? [["Duration", duration(span)]] : [])],
+        facts: [...(traces.length === 1 && traces[0].host ? [["Machine", traces[0].host]] : []), ...(traces.length === 1 && traces[0].started_at ? [["Recorded", Format.time(traces[0].started_at)]] : []),
+          ["Operations", count(traces.reduce((sum, trace) => sum + Format.num(trace.operations), 0))], ...(span > 0 ? [["Duration", duration(span)]] : [])],
       }),
       Shell.summary(data.words),
     ],

@@ -3,10 +3,12 @@
 use std::fs;
 
 use super::result::Host;
+use crate::units::escape;
 
 /// Describes the machine; the current load becomes the load before the run.
 pub(crate) fn host() -> Host {
     Host {
+        name: escape(line("/proc/sys/kernel/hostname").as_bytes()),
         kernel: line("/proc/sys/kernel/osrelease"),
         machine: std::env::consts::ARCH.to_owned(),
         cpu_model: cpu_model(&read("/proc/cpuinfo")),

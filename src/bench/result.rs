@@ -76,6 +76,9 @@ impl Document {
 /// The machine of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Host {
+    /// Its name; empty in results of an older granulo.
+    #[serde(default)]
+    pub name: String,
     /// Release of the kernel.
     pub kernel: String,
     /// Architecture.

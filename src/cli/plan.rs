@@ -18,6 +18,7 @@ use crate::plan::tier::Allowance;
 use crate::plan::{About, Caching, Request, plan, recommend};
 use crate::report;
 use crate::survey::Resolution;
+use crate::survey::file::format_time;
 use crate::units::{SMALL_FILE_BYTES, parse_percent, parse_size};
 
 /// The models if none is named: one of each kind, and the pools and classes that users choose between.
@@ -139,7 +140,14 @@ impl PlanArguments {
         if survey.origin.resolution == Resolution::Buckets && notes.is_empty() {
             notes.push("sizes between the edges of its table are interpolated".to_owned());
         }
-        let about = About { name: survey.origin.name.clone(), notes, facts: survey.origin.facts.clone() };
+        let origin = &survey.origin;
+        let about = About {
+            name: origin.name.clone(),
+            host: origin.host().map(str::to_owned),
+            taken_at: origin.taken_at.map(format_time),
+            notes,
+            facts: origin.facts.clone(),
+        };
         let plan = plan(&survey.population(), about, &request)
             .map_err(|error| if error.path().is_none() { error.at(path) } else { error })?;
         if request.prices.is_some() && plan.bills.is_empty() && plan.fast_tiers.iter().all(|tier| tier.costs.is_empty())

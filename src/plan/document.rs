@@ -131,6 +131,12 @@ impl Plan {
 pub struct Source {
     /// Its name; `None` when anonymous.
     pub name: Option<String>,
+    /// The host, if it is of one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// When it was surveyed, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<String>,
     /// Number of files.
     pub files: u128,
     /// Sum of their sizes.
@@ -151,6 +157,10 @@ pub struct Source {
 pub struct About {
     /// Its name; `None` when anonymous.
     pub name: Option<String>,
+    /// The host, if it is of one machine.
+    pub host: Option<String>,
+    /// When it was surveyed, RFC 3339.
+    pub taken_at: Option<String>,
     /// Sentences for people.
     pub notes: Vec<String>,
     /// What is published about it and what is assumed.
@@ -234,6 +244,8 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
         granulo_commit: program::commit().map(str::to_owned),
         source: Source {
             name: about.name,
+            host: about.host,
+            taken_at: about.taken_at,
             files: population.files(),
             size_bytes: population.size_bytes(),
             largest_bytes,

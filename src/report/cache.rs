@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::chart::{COLUMNS, columns, right, shorten};
+use super::origin::told_apart;
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::table::table;
 use crate::mrc::policy::Policy;
@@ -27,7 +28,9 @@ const USELESS_ROWS: usize = 1;
 /// # Errors
 /// Any error of `out`.
 pub(crate) fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&format!("Cache study of {}", study.trace), columns()))?;
+    let name = format!("Cache study of {}", study.trace);
+    let title = told_apart(&name, study.host.as_deref(), study.written_at.as_deref());
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, columns()))?;
     prose(&source_sentence(study), out)?;
     if study.seen.reads + study.seen.writes == 0 {
         return Ok(());

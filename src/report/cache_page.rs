@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::cache::sentences;
+use super::origin::told_apart;
 use super::page::{Part, Scripts};
 use crate::mrc::published::{Matrix, fig_5};
 use crate::mrc::study::Study;
@@ -40,7 +41,9 @@ pub(crate) fn write(studies: &[Study], generated_at: i64, out: &mut dyn Write) -
 /// When the data cannot be JSON.
 pub(crate) fn part(studies: &[Study]) -> io::Result<Part> {
     let title = match studies {
-        [only] => format!("Cache study of {}", only.trace),
+        [only] => {
+            told_apart(&format!("Cache study of {}", only.trace), only.host.as_deref(), only.written_at.as_deref())
+        }
         several => format!("Cache study of {} traces", several.len()),
     };
     let words = studies.iter().flat_map(sentences).collect();

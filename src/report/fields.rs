@@ -11,6 +11,7 @@ use serde::de::Error;
 use super::chart::{columns, left, wrap};
 use super::csv::{Table, tables_of, value_in};
 use super::nodes::{Node, Plain};
+use super::origin::told_apart;
 use super::paragraphs::{HEADING, faint};
 use crate::document::check_printable_strings;
 use crate::units::{format_count, format_counted, format_duration, format_share, format_size, format_time};
@@ -27,14 +28,16 @@ const TIMES: [&str; 7] = ["mtime", "ctime", "atime", "btime", "created", "epoch_
 const NO_BYTES: [&str; 2] = ["by_bytes", "for_bytes"];
 /// Fields whose number is a name, not a count.
 const NUMBERS: [&str; 8] = ["number", "segment", "device", "uid", "gid", "shared", "seed", "batch"];
-/// Fields about the document itself.
-const OF_DOCUMENT: [&str; 3] = ["schema", "granulo_version", "granulo_commit"];
+/// Fields about the document itself, and what its heading says.
+const OF_DOCUMENT: [&str; 6] = ["schema", "granulo_version", "granulo_commit", "host", "written_at", "home"];
 
 /// A document as facts and tables.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fields {
     /// What kind of result it is, such as "Store check".
     pub(crate) kind: String,
+    /// Of which store, on which machine and when, as far as it says so.
+    pub(crate) of: Option<String>,
     pub(crate) facts: Vec<Fact>,
     pub(crate) tables: Vec<FieldTable>,
 }
@@ -84,16 +87,18 @@ impl Fields {
         let document: Node = serde_json::from_slice(json)?;
         let tables = tables_of(&document).iter().map(FieldTable::of).collect();
         let Node::Record(fields) = document else { return Err(Error::custom("it is not a record")) };
-        let schema = fields.iter().find_map(|(name, value)| match value {
-            Node::Plain(Plain::Text(text)) if name == "schema" => Some(text.as_str()),
-            _ => None,
-        });
-        let kind = kind(schema.unwrap_or_default());
+        let text = |field: &str| {
+            fields.iter().find_map(|(name, value)| match value {
+                Node::Plain(Plain::Text(text)) if name == field => Some(text.as_str()),
+                _ => None,
+            })
+        };
+        let kind = kind(text("schema").unwrap_or_default());
+        let of = text("home").map(|home| told_apart(home, text("host"), text("written_at")));
         let mut facts = Vec::new();
-        let fields: Vec<(String, Node)> =
-            fields.into_iter().filter(|it| !OF_DOCUMENT.contains(&it.0.as_str())).collect();
+        let fields: Vec<(String, Node)> = fields.into_iter().filter(|it| !is_in_heading(&it.0, &it.1)).collect();
         add_facts(&fields, "", &mut facts);
-        Ok(Fields { kind, facts, tables })
+        Ok(Fields { kind, of, facts, tables })
     }
 
     /// The same of a value that can be a document.
@@ -109,7 +114,8 @@ impl Fields {
     /// # Errors
     /// Any error of `out`.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{HEADING}{}{HEADING:#}", self.kind)?;
+        let of = self.of.as_ref().map_or_else(String::new, |of| format!(": {of}"));
+        writeln!(out, "{HEADING}{}{of}{HEADING:#}", self.kind)?;
         let longest = self.facts.iter().map(|fact| fact.name.chars().count()).max().unwrap_or(0);
         let width = (longest + 2).min(MOST_NAME_COLUMNS).min(columns() / 2);
         for fact in &self.facts {
@@ -133,6 +139,11 @@ impl Fields {
         }
         Ok(())
     }
+}
+
+/// Whether a field of the document is about it. A record of such a name is something else: the host of a bench.
+fn is_in_heading(name: &str, value: &Node) -> bool {
+    OF_DOCUMENT.contains(&name) && matches!(value, Node::Plain(_))
 }
 
 /// Adds the plain values of a record, those of records in it, and its lists of plain values.

@@ -23,6 +23,7 @@ struct Page<'a> {
 /// # Errors
 /// When the data cannot be JSON.
 pub(crate) fn part(name: &str, document: &Fields) -> io::Result<Part> {
+    let name = document.of.as_deref().unwrap_or(name);
     let title = if name.is_empty() { document.kind.clone() } else { format!("{}: {name}", document.kind) };
     Part::new(title, &Page { name, document }, &SCRIPTS)
 }

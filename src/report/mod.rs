@@ -17,6 +17,7 @@ mod growth;
 pub(crate) mod history;
 pub(crate) mod history_page;
 mod nodes;
+mod origin;
 pub mod page;
 pub(crate) mod paragraphs;
 pub(crate) mod plan;

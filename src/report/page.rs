@@ -8,6 +8,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::origin::told_apart;
 use super::words::sentences;
 use crate::distribution::{Distribution, published};
 use crate::survey::Survey;
@@ -79,9 +80,13 @@ pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::
 /// When the data cannot be JSON.
 pub(crate) fn part(surveys: &[Survey]) -> io::Result<Part> {
     let title = match surveys {
-        [only] => only.origin.name.clone().unwrap_or_else(|| "Anonymous survey".to_owned()),
+        [only] => match only.origin.name.as_deref() {
+            Some(name) => told_apart(name, only.origin.host(), only.origin.taken_at.map(format_time).as_deref()),
+            None => "Anonymous survey".to_owned(),
+        },
         [first, rest @ ..] if rest.iter().all(|survey| is_of_one_tree(first, survey)) => {
-            format!("{}, then and now", first.origin.roots.join(", "))
+            let name = told_apart(&first.origin.roots.join(", "), first.origin.host(), None);
+            format!("{name}, then and now")
         }
         several => format!("{} populations", several.len()),
     };

@@ -7,6 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::bills::write_bills;
 use super::chart::{bar, columns, is_narrow, left, right, shorten, wrap};
+use super::origin::told_apart;
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::plan_words::{costs_sentence, fit_sentence, recommendation_sentences, source_sentence};
 use super::systems::write_facts;
@@ -37,11 +38,7 @@ const DETAILS_FOR: usize = 2;
 /// # Errors
 /// Any error of `out`.
 pub(crate) fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "{HEADING}{}{HEADING:#}",
-        shorten(plan.source.name.as_deref().unwrap_or("anonymous survey"), columns())
-    )?;
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title(plan), columns()))?;
     prose(&source_sentence(plan), out)?;
     write_facts(&plan.source.facts, out)?;
     if plan.asks_for_blocks() {
@@ -68,6 +65,13 @@ pub(crate) fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     write_bills(plan, out)
+}
+
+/// The source, with its machine, and the day where it was surveyed.
+fn title(plan: &Plan) -> String {
+    let source = &plan.source;
+    let name = source.name.as_deref().unwrap_or("anonymous survey");
+    told_apart(name, source.host.as_deref(), source.taken_at.as_deref())
 }
 
 fn write_block_sizes(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::origin::told_apart;
 use super::page::{Part, Scripts};
 use super::plan_words::{fit_sentence, reads_sentence, recommendation_sentences, source_sentence};
 use crate::distribution::published;
@@ -74,6 +75,7 @@ pub(crate) fn part(plan: &Plan, models: &[Model]) -> io::Result<Part> {
         plan,
         curves: Curves { models: models.iter().map(curve).collect(), sizes_bytes: sizes_bytes.clone() },
     };
+    let name = told_apart(name, plan.source.host.as_deref(), plan.source.taken_at.as_deref());
     Part::new(format!("Plan for {name}"), &page, &SCRIPTS)
 }
 

@@ -9,6 +9,7 @@ use std::io;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::origin::told_apart;
 use super::page::{Part, Scripts};
 use crate::units::{format_counted, format_share, format_size, fraction};
 
@@ -31,7 +32,10 @@ struct Page<'a> {
 /// When the data cannot be JSON.
 pub(crate) fn part(stores: &[Value]) -> io::Result<Part> {
     let title = match stores {
-        [only] => format!("Store {}", only["home"].as_str().unwrap_or_default()),
+        [only] => {
+            let name = format!("Store {}", only["home"].as_str().unwrap_or_default());
+            told_apart(&name, only["host"].as_str(), only["written_at"].as_str())
+        }
         several => format!("{} stores", several.len()),
     };
     Part::new(title, &Page { words: stores.iter().flat_map(sentences).collect(), stores }, &SCRIPTS)

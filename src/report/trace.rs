@@ -51,6 +51,9 @@ fn write_facts(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> i
         published::RECORDER => "published deciles, not a recording".to_owned(),
         recorder => format!("recorded by {recorder}"),
     };
+    if let Some(host) = &origin.host {
+        facts.push_str(&format!(" on {host}"));
+    }
     if let (Clock::Wall, Some((first, _))) = (origin.clock, summary.span_ns) {
         facts.push_str(&format!(", {}", format_time((first / 1_000_000_000) as i64)));
     }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::origin::told_apart;
 use super::page::{Part, Scripts};
 use crate::plan::Operations;
 use crate::trace::summary::Document;
@@ -53,7 +54,7 @@ pub(crate) fn part(traces: &[(Document, Vec<String>)]) -> io::Result<Part> {
         write_bytes,
     };
     let title = match traces {
-        [(only, _)] => only.name().to_owned(),
+        [(only, _)] => told_apart(only.name(), only.host(), only.started_at()),
         several => format!("{} traces", several.len()),
     };
     let words = match traces {

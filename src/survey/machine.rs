@@ -165,7 +165,7 @@ fn line(path: &str) -> String {
 }
 
 /// The name of this machine.
-pub(super) fn host() -> String {
+pub(crate) fn host() -> String {
     line("/proc/sys/kernel/hostname")
 }
 

@@ -143,6 +143,9 @@ pub struct Findings<'s> {
 pub struct Origin {
     /// The recorder: `strace`, `pcap`, `darshan`, `csv`, `fanotify`, …; a conversion keeps it.
     pub recorder: String,
+    /// Name of the machine, if the trace has it, escaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// The traced command, if the trace has it, escaped.
     pub command: Option<String>,
     /// What the times of a trace count from.
@@ -158,6 +161,7 @@ impl Origin {
     pub fn new(recorder: &str) -> Origin {
         Origin {
             recorder: recorder.to_owned(),
+            host: None,
             command: None,
             clock: Clock::Wall,
             detail: Detail::Requests,

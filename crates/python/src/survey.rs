@@ -8,7 +8,7 @@ use std::sync::Arc;
 use granulo::layout::Model;
 use granulo::plan::{About, Request as PlanRequest};
 use granulo::progress::Progress;
-use granulo::survey::file::{Detail, read, write};
+use granulo::survey::file::{Detail, format_time, read, write};
 use granulo::survey::run::{Request, take};
 use granulo::survey::{Survey, source};
 use granulo_core::error::{Error, ErrorKind, Result};
@@ -86,7 +86,14 @@ pub(crate) fn plan<'py>(
         let models = models.iter().map(|model| Model::parse(model)).collect::<Result<Vec<_>>>()?;
         let mut request = PlanRequest::new(models);
         (request.cutoffs, request.fast_device_bytes) = (cutoffs, fast_bytes);
-        let about = About { name: survey.origin.name.clone(), facts: survey.origin.facts.clone(), notes: Vec::new() };
+        let origin = &survey.origin;
+        let about = About {
+            name: origin.name.clone(),
+            host: origin.host().map(str::to_owned),
+            taken_at: origin.taken_at.map(format_time),
+            facts: origin.facts.clone(),
+            notes: Vec::new(),
+        };
         json(&granulo::plan::plan(&survey.population(), about, &request)?)
     });
     Ok(PyBytes::new(py, &planned.or_raise(py)?))

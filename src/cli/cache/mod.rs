@@ -21,6 +21,7 @@ use crate::plan::Caching;
 use crate::program;
 use crate::progress::Snapshot;
 use crate::report;
+use crate::survey::file::format_time;
 use crate::trace::{Source, open};
 use crate::units::{GIB, KIB, escape_path, format_count, format_share, format_size, parse_percent, parse_size};
 use beside::BenchResult;
@@ -230,6 +231,8 @@ impl CacheArguments {
         }
         let mut study = request.study(&found, escape_path(&self.opening.trace), events.notes(&*source));
         study.granulo_commit = program::commit().map(str::to_owned);
+        study.host = source.origin().host.clone();
+        study.written_at = Some(format_time(super::now()));
         study.beside = bench_result.as_ref().and_then(|of| of.beside(&request, &found, bases.as_deref()));
         self.finish(&study, &*source)
     }

@@ -1,11 +1,12 @@
 //! Whether the store shows everything that it acknowledged. Every command reports this first, on standard error, in its
-//! exit status and in its JSON, which also says which granulo wrote it, and why a store cannot be read.
+//! exit status and in its JSON, which also says which granulo wrote it, where and when, and why a store cannot be read.
 //!
 //! A command opens one store, so the findings of the open are kept for the whole process. A repair opens it twice: with
 //! a rebuilt index, it may find more.
 
 use std::io;
-use std::sync::Mutex;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -18,9 +19,19 @@ use crate::program;
 use crate::report::fields::Fields;
 use crate::report::page::Part;
 use crate::store::{Completeness, Store};
+use crate::survey::file::format_time;
+use crate::survey::machine::host;
 use crate::units::{escape_path, format_counted};
 
 static FOUND: Mutex<Option<Completeness>> = Mutex::new(None);
+/// The store's directory, absolute and escaped.
+static HOME: OnceLock<String> = OnceLock::new();
+
+/// Remembers of which store the documents of this command are.
+pub(super) fn are_of(home: &Path) {
+    let absolute = std::path::absolute(home).unwrap_or_else(|_| home.to_owned());
+    let _ = HOME.set(escape_path(&absolute));
+}
 
 /// Reports what may be missing and what a crash left behind, before anything else about the store.
 pub(super) fn say_completeness(store: &Store) {
@@ -95,17 +106,28 @@ pub(super) fn completeness_record() -> CompletenessRecord {
     CompletenessRecord { state: found.name(), missing: missing.collect(), tail }
 }
 
-/// Which granulo wrote a document; for those that are written in parts.
+/// Which granulo wrote a document, where and when, and of which store; for those that are written in parts, too.
 #[derive(Debug, Serialize)]
 pub(super) struct ProgramRecord {
     granulo_version: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     granulo_commit: Option<&'static str>,
+    host: String,
+    written_at: String,
+    /// `None` where a command makes a store, which says it itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    home: Option<&'static str>,
 }
 
-/// This granulo.
+/// This granulo, on this machine, now.
 pub(super) fn program_record() -> ProgramRecord {
-    ProgramRecord { granulo_version: program::VERSION, granulo_commit: program::commit() }
+    ProgramRecord {
+        granulo_version: program::VERSION,
+        granulo_commit: program::commit(),
+        host: host(),
+        written_at: format_time(crate::cli::now()),
+        home: HOME.get().map(String::as_str),
+    }
 }
 
 #[derive(Serialize)]

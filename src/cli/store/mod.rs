@@ -195,6 +195,7 @@ struct Waiting {
 
 impl StoreToRead {
     fn options(&self) -> Result<OpenOptions> {
+        completeness::are_of(&self.store);
         checked(&self.store, OpenOptions { devices: self.devices.clone(), ..OpenOptions::default() })
     }
 

@@ -42,7 +42,6 @@ pub(crate) const STORE_STATUS: &str = "granulo/store-status/1";
 #[derive(Serialize)]
 struct StatusDocument {
     schema: &'static str,
-    home: String,
     epoch: String,
     epoch_began_seconds: i64,
     epochs: u64,
@@ -326,7 +325,6 @@ fn document(status: &StoreStatus, held: &HeldBySnapshots, ages: Option<&[AgedSeg
     };
     StatusDocument {
         schema: STORE_STATUS,
-        home: escape_path(&status.home),
         epoch: format!("{:016x}", status.epoch),
         epoch_began_seconds: status.epoch_began_nanoseconds.div_euclid(1_000_000_000),
         epochs: status.epochs,

@@ -11,6 +11,7 @@ use super::{Counting, TraceOutput, pass, show, write_report};
 use crate::cli::{Ended, output, signals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
+use crate::survey::machine::host;
 use crate::trace::fanotify::Recording;
 use crate::trace::summary::typed;
 use crate::units::escape_path;
@@ -30,7 +31,7 @@ impl Live<'_> {
     /// Records; returns the status of the command, if there is one.
     pub(super) fn run(&self) -> Result<(Ended, Option<ExitStatus>)> {
         let stop = signals::watch()?;
-        let recording = Recording::start(self.mount, stop.clone())?;
+        let recording = Recording::start(self.mount, stop.clone())?.on_host(host());
         let recording = match self.command {
             [] => recording,
             command => recording.with_command(typed(command)),

@@ -24,6 +24,7 @@ use crate::cli::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{AtomicFile, open_target};
 use crate::progress::Progress;
+use crate::survey::machine::host;
 use crate::trace::summary::typed;
 use crate::trace::{Input, strace};
 use crate::units::escape_path;
@@ -206,8 +207,9 @@ impl RecordArguments {
             status
         });
         let stream = StraceOutput { stream: reader, kept, digits: Some(String::new()), first_pid };
-        let source =
-            strace::Reader::new(Input::new("strace".as_ref(), stream, None)?).with_command(typed(&self.command));
+        let source = strace::Reader::new(Input::new("strace".as_ref(), stream, None)?)
+            .with_command(typed(&self.command))
+            .on_host(host());
         let mut source = self.counting.of(Box::new(source))?;
         let source = &mut *source;
         let mut target = self.output.as_deref().map(|path| TraceOutput::create(path, source)).transpose()?;

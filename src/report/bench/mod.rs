@@ -35,8 +35,9 @@ pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()
         writeln!(out, "{HEADING}{line}{HEADING:#}")?;
     }
     let host = &document.host;
+    let on = if host.name.is_empty() { String::new() } else { format!(" on {}", host.name) };
     let facts = format!(
-        "{}, took {}; Linux {}, {}, {} CPUs, {} of memory",
+        "{}{on}, took {}; Linux {}, {}, {} CPUs, {} of memory",
         document.started_at,
         format_duration(document.elapsed_seconds),
         host.kernel,

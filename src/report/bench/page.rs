@@ -15,6 +15,7 @@ use crate::bench::metadata::published::{Figure, table_3};
 use crate::bench::result::{CreatePhase, Details, Document};
 use crate::bench::samples::{CurveBin, Spread};
 use crate::mrc::published::{Matrix, fig_5};
+use crate::report::origin::told_apart;
 use crate::report::page::{Part, Scripts};
 
 const SCRIPTS: Scripts = Scripts {
@@ -71,7 +72,7 @@ struct Curve {
 pub fn part(runs: &[NamedRun]) -> io::Result<Part> {
     let has = |is_it: fn(&Details) -> bool| runs.iter().any(|run| is_it(&run.document.details));
     let title_of_all = match runs {
-        [only] => title(&only.document),
+        [only] => told_apart(&title(&only.document), Some(&only.document.host.name), Some(&only.document.started_at)),
         several => format!("{} runs", several.len()),
     };
     let page = Page {

@@ -109,6 +109,12 @@ impl Recording {
         self
     }
 
+    /// The same with the name of the machine, escaped.
+    pub(crate) fn on_host(mut self, host: String) -> Recording {
+        self.origin.host = Some(host);
+        self
+    }
+
     /// The directory whose files are recorded.
     pub(crate) fn below(&self) -> &Path {
         &self.below

@@ -142,6 +142,12 @@ impl Reader {
         self
     }
 
+    /// The same with the name of the machine, escaped.
+    pub(crate) fn on_host(mut self, host: String) -> Reader {
+        self.origin.host = Some(host);
+        self
+    }
+
     /// Processes the next line; returns whether there was one.
     fn advance(&mut self) -> Result<bool> {
         let mut buffer = std::mem::take(&mut self.buffer);

@@ -6,7 +6,7 @@ use super::{BLOCK_SIZES, FileCounts, Interval, Pattern, ReadWrite, Side, SizeRow
 use crate::distribution::{Bucket, Distribution, Encoded};
 use crate::program;
 use crate::trace::{Clock, Detail, Kind, Problems, Source};
-use crate::units::escape;
+use crate::units::{civil, escape};
 
 /// All results for a trace, for other programs.
 #[derive(Debug, Clone, Serialize)]
@@ -17,12 +17,17 @@ pub struct Document {
     granulo_commit: Option<&'static str>,
     name: String,
     recorder: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
     command: Option<String>,
     clock: Clock,
     detail: Detail,
     operations: u64,
     processes: u64,
     start_ns: Option<u64>,
+    /// The same as RFC 3339, if it is the time of day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<String>,
     span_seconds: f64,
     kinds: Vec<KindRow>,
     reads: SideRecord,
@@ -129,6 +134,16 @@ impl Document {
         &self.name
     }
 
+    /// The machine that it was recorded on, escaped, if the trace says so.
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    /// When it begins, RFC 3339, if its times are not of another clock.
+    pub fn started_at(&self) -> Option<&str> {
+        self.started_at.as_deref()
+    }
+
     /// Creates the document of a summary, from a source that was read to its end.
     pub fn new(name: &str, summary: &Summary, source: &dyn Source) -> Document {
         let origin = source.origin();
@@ -143,12 +158,14 @@ impl Document {
             granulo_commit: program::commit(),
             name: name.to_owned(),
             recorder: origin.recorder.clone(),
+            host: origin.host.clone(),
             command: origin.command.clone(),
             clock: origin.clock,
             detail: origin.detail,
             operations: summary.operations,
             processes: source.processes().len() as u64,
             start_ns: summary.span_ns.map(|(first, _)| first),
+            started_at: summary.span_ns.filter(|_| origin.clock == Clock::Wall).map(|(first, _)| rfc_3339(first)),
             span_seconds: summary.span_seconds(),
             kinds: kinds(summary),
             reads: SideRecord::new(reads, summary.has_requests),
@@ -168,6 +185,12 @@ impl Document {
             notes: origin.notes.clone(),
         }
     }
+}
+
+/// A time in nanoseconds since 1970, to the second.
+fn rfc_3339(nanoseconds: u64) -> String {
+    let (year, month, day, hour, minute, second) = civil((nanoseconds / 1_000_000_000) as i64);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 fn kinds(summary: &Summary) -> Vec<KindRow> {

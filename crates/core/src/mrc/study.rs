@@ -91,6 +91,12 @@ pub struct Study {
     pub granulo_commit: Option<String>,
     /// Name of the trace.
     pub trace: String,
+    /// The machine that it was recorded on, if the trace says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// When the study was made, RFC 3339; `None` in one by an older granulo.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_at: Option<String>,
     /// Whether the trace was read to the end.
     pub complete: bool,
     /// Its content.
@@ -507,6 +513,8 @@ impl StudyRequest {
             granulo_version: env!("CARGO_PKG_VERSION").to_owned(),
             granulo_commit: None,
             trace,
+            host: None,
+            written_at: None,
             complete: found.complete,
             seen: found.seen,
             notes,
