@@ -88,7 +88,7 @@ const Shell = (() => {
       method.filter(Boolean).map((text) => el("p", {}, text)),
       command && el("p", {}, `To repeat this ${again}:`),
       command && el("pre", { class: "name", tabindex: "0", "aria-label": "Command" }, el("code", {}, command)),
-      el("p", { class: "dim" }, `Written by granulo ${data.granulo_version ?? ""} on ${Format.time(data.generated_at)}. `,
+      el("p", { class: "dim" }, `Written by granulo ${[data.granulo_version, data.granulo_commit && `(${data.granulo_commit})`].filter(Boolean).join(" ")} on ${Format.time(data.generated_at)}. `,
         "This page works offline and loads nothing. Charts: Apache ECharts, Apache License 2.0."));
   }
 
@@ -172,7 +172,7 @@ const Pages = (() => {
       kinds.values().next().value(data);
       return;
     }
-    parts = data.parts.filter((part) => kinds.has(part.kind)).map((part) => ({ ...part, generated_at: data.generated_at, granulo_version: data.granulo_version }));
+    parts = data.parts.filter((part) => kinds.has(part.kind)).map((part) => ({ ...part, generated_at: data.generated_at, granulo_version: data.granulo_version, granulo_commit: data.granulo_commit }));
     const asked = Number(/^#part-(\d+)$/.exec(location.hash)?.[1]) - 1;
     if (parts.length) open(parts[asked] ? asked : 0);
     else Shell.showNothing(data.title);

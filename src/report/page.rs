@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::origin::told_apart;
 use super::words::sentences;
 use crate::distribution::{Distribution, published};
+use crate::program;
 use crate::survey::Survey;
 use crate::survey::file::{Detail, Document, UpToRow, format_time};
 use crate::survey::growth::is_of_one_tree;
@@ -171,6 +172,8 @@ struct Head<'a> {
     title: &'a str,
     generated_at: String,
     granulo_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granulo_commit: Option<&'static str>,
 }
 
 fn head(title: &str, generated_at: i64) -> io::Result<String> {
@@ -178,7 +181,8 @@ fn head(title: &str, generated_at: i64) -> io::Result<String> {
         schema: "granulo/report/1",
         title,
         generated_at: format_time(generated_at),
-        granulo_version: env!("CARGO_PKG_VERSION"),
+        granulo_version: program::VERSION,
+        granulo_commit: program::commit(),
     };
     Ok(serde_json::to_string(&head)?)
 }
