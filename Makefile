@@ -79,6 +79,8 @@ test-page:        ## the pages in headless Chromium (needs node and chromium)
 	  GRANULO_BENCH_PAGE=$$(ls $(CURDIR)/target/page/bench-*.html | paste -sd:) \
 	  GRANULO_TRACE_PAGE=$$(ls $(CURDIR)/target/page/trace-*.html | paste -sd:) GRANULO_CACHE_PAGE=$(CURDIR)/target/page/cache.html \
 	  GRANULO_STORE_PAGE=$(CURDIR)/target/page/store.html GRANULO_HISTORY_PAGE=$(CURDIR)/target/page/history.html \
+	  GRANULO_COMPARE_PAGE=$$(ls $(CURDIR)/target/page/compare-*.html | paste -sd:) \
+	  GRANULO_CHECK_PAGE=$$(ls $(CURDIR)/target/page/check-*.html | paste -sd:) \
 	  GRANULO_ALLOCATE_PAGE=$(CURDIR)/target/page/allocate.html GRANULO_RESULT_PAGE=$(CURDIR)/target/page/result.html npm test
 
 fuzz-build:       ## the fuzz targets

@@ -245,8 +245,8 @@ const Figures = (() => {
    *   be several marks, with `color` and `panel` (above which the text stands). A panel:
    *   `{title, unit, log, min, max, step, series}`. A tip:
    *   `{title, columns, rows: [{label, value (one a column), color, dash}]}`;
-   * - or `rows(state, color)`: `[{label, value, text, color, tip}]`, horizontal bars; `parts`, `[{value, color}]`,
-   *   divide them;
+   * - or `rows(state, color)`: `[{label, value, text, color, tip}]`, horizontal bars, to the left where they are below 0;
+   *   `parts`, `[{value, color}]`, divide them;
    * - or `tiles(state, color, width)`: `[{name, value, tip, itemStyle, children}]`, nested rectangles; `open(tile, figure)`
    *   when one is chosen, `trail(state)`: `[{at, text, name, last}]`, the way back, of which one becomes `state.at`;
    * - `table(state)`: what `Format.table` takes, folded away; `show(state)`: nodes in sight below the chart.
@@ -503,7 +503,7 @@ const Figures = (() => {
       option.tooltip.formatter = (hits) => tooltip(hits.length ? rows[hits[0].dataIndex]?.tip : null);
       // A label stands above its bar, so that the whole of them sits a little low in its row.
       option.grid = { left: 1, right: 1, top: 12, bottom: -4, outerBoundsMode: "none" };
-      option.xAxis = { type: "value", show: false, min: 0, max: Math.max(1e-9, ...rows.map((row) => row.value)), axisPointer: { show: false } };
+      option.xAxis = { type: "value", show: false, min: Math.min(0, ...rows.map((row) => row.value)), max: Math.max(1e-9, ...rows.map((row) => row.value)), axisPointer: { show: false } };
       option.yAxis = [label((row) => Format.shorten(row.label, room), "left"), label((row) => row.text, "right")];
       const bar = { type: "bar", barWidth: 8, silent: true, emphasis: { disabled: true } };
       const background = { showBackground: true, backgroundStyle: { color: color("panel") } };

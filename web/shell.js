@@ -143,7 +143,7 @@ const Shell = (() => {
 const Pages = (() => {
   const { el } = Format;
   const kinds = new Map();
-  const NAMES = { survey: "Survey", plan: "Plan", bench: "Bench", trace: "Trace", cache: "Caches", store: "Store", history: "History", allocate: "Single files", fields: "Result" };
+  const NAMES = { survey: "Survey", plan: "Plan", bench: "Bench", trace: "Trace", cache: "Caches", store: "Store", history: "History", allocate: "Single files", compare: "Comparison", check: "Store check", fields: "Result" };
   let parts = [];
   let chosen = 0;
 

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::report::{refuse_to_replace, write_surveys};
+use super::report::refuse_to_replace;
 use super::{Ended, output, sources};
 use crate::error::Result;
 use crate::report::compare::write_comparison;
+use crate::report::compare_page;
 use crate::survey::compare::compare;
 
 /// Compare populations: what grew, cumulative shares, deciles, and distances
@@ -30,7 +31,7 @@ pub(super) struct CompareArguments {
     /// Print the comparison as JSON
     #[arg(long)]
     json: bool,
-    /// Write a page with the populations side by side to this file, as granulo report does
+    /// Write a self-contained HTML page of the comparison to this file
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 }
@@ -45,7 +46,7 @@ impl CompareArguments {
             output::write_json(path, &comparison)?;
         }
         if let Some(page) = &self.report {
-            write_surveys(surveys, names, page)?;
+            output::write_page(page, |out| compare_page::part(&comparison)?.write(super::now(), out))?;
         }
         if self.json {
             output::print_json(&comparison)

@@ -14,7 +14,10 @@ use crate::layout::Model;
 use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
 use crate::report::page::Part;
-use crate::report::{allocate_page, cache_page, fields_page, history_page, page, plan_page, store_page, trace_page};
+use crate::report::{
+    allocate_page, cache_page, check_page, compare_page, fields_page, history_page, page, plan_page, store_page,
+    trace_page,
+};
 use crate::survey::Survey;
 use crate::units::escape_path;
 
@@ -38,7 +41,7 @@ impl ReportArguments {
         refuse_to_replace(&self.results, [&self.output])?;
         let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut stores, mut histories, mut allocations) = (Vec::new(), Vec::new(), Vec::new());
-        let mut without_page = Vec::new();
+        let (mut comparisons, mut checks, mut without_page) = (Vec::new(), Vec::new(), Vec::new());
         // Surveys, or nothing that is known: then the error names them.
         let mut others = Vec::new();
         let mut ended = Ended::Well;
@@ -55,11 +58,16 @@ impl ReportArguments {
                 Some(Stored::StoreStatus(status)) => stores.push(status.read),
                 Some(Stored::History(history)) => histories.push(*history),
                 Some(Stored::Allocations(document)) => allocations.push(document.read),
+                Some(Stored::Comparison(comparison)) => comparisons.push(comparison.read),
+                Some(Stored::StoreCheck(check)) => checks.push(check.read),
                 Some(Stored::Other(document)) => without_page.push((path.as_path(), document.read)),
                 None => others.push(path.clone()),
             }
         }
         let mut parts = Vec::new();
+        for comparison in &comparisons {
+            parts.push(self.made(compare_page::part(comparison))?);
+        }
         if !others.is_empty() {
             parts.push(self.surveys(&others)?);
         }
@@ -80,6 +88,9 @@ impl ReportArguments {
         }
         if !stores.is_empty() {
             parts.push(self.made(store_page::part(&stores))?);
+        }
+        for check in &checks {
+            parts.push(self.made(check_page::part(check))?);
         }
         if !allocations.is_empty() {
             let models: Vec<&str> = allocations.iter().map(|it| it["model"].as_str().unwrap_or_default()).collect();
@@ -134,15 +145,6 @@ fn side_by_side(mut surveys: Vec<Survey>, names: Vec<String>) -> std::io::Result
         }
     }
     page::part(&surveys)
-}
-
-/// Writes the page of surveys, side by side.
-///
-/// # Errors
-/// Any error of writing it.
-pub(super) fn write_surveys(surveys: Vec<Survey>, names: Vec<String>, page: &Path) -> Result<()> {
-    let part = side_by_side(surveys, names).map_err(|error| Error::io("write", page, error))?;
-    output::write_page(page, |out| part.write(super::now(), out))
 }
 
 fn named(runs: Vec<(&Path, Document)>) -> Vec<NamedRun> {

@@ -1,12 +1,12 @@
-//! Result files that are not sources of sizes: plans, bench results, cache studies, histories, the status of stores,
-//! and every other document of granulo.
+//! Result files that are not sources of sizes: plans, comparisons, bench results, cache studies, histories, checks and the
+//! status of stores, and every other document of granulo.
 
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::allocate::ALLOCATIONS;
-use super::store::STORE_STATUS;
+use super::store::{STORE_CHECK, STORE_STATUS};
 use crate::bench::result::{self, Document};
 use crate::document::Unread;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,6 +14,7 @@ use crate::io::read_bounded;
 use crate::mrc::study::{self, Study};
 use crate::plan::{self, Plan};
 use crate::report::fields::Fields;
+use crate::survey::compare::{self, Comparison};
 use crate::survey::history::{self, History};
 use crate::units::escape;
 
@@ -29,6 +30,8 @@ pub(super) enum Stored {
     Bench(Box<Document>),
     CacheStudy(Box<Study>),
     StoreStatus(Box<Written<Value>>),
+    StoreCheck(Box<Written<Value>>),
+    Comparison(Box<Written<Comparison>>),
     History(Box<History>),
     Allocations(Box<Written<Value>>),
     /// A document that has no report of its own.
@@ -55,12 +58,19 @@ pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
         let advice = "write it again with granulo store status --json";
         written(document.read("read the status of a store", STORE_STATUS, advice))
     };
+    let check = || written(document.read("read the check", STORE_CHECK, "write it again with granulo store check -o"));
+    let comparison = || {
+        let read = compare::read_document(&document)?;
+        Some(read.map(|read| Written { text: text.clone(), read }))
+    };
     let history = || document.read("read the history", history::SCHEMA, "write it again with granulo history -o");
     let allocations =
         || written(document.read("read the allocations", ALLOCATIONS, "write them again with granulo allocate -o"));
     let stored = boxed(plan::read_document(&document), Stored::Plan)
         .or_else(|| boxed(study(), Stored::CacheStudy))
         .or_else(|| boxed(status(), Stored::StoreStatus))
+        .or_else(|| boxed(check(), Stored::StoreCheck))
+        .or_else(|| boxed(comparison(), Stored::Comparison))
         .or_else(|| boxed(history(), Stored::History))
         .or_else(|| boxed(result::read_document(&document), Stored::Bench))
         .or_else(|| boxed(allocations(), Stored::Allocations))

@@ -183,6 +183,8 @@ impl ShowArguments {
             Stored::History(history) => self.document(history)?,
             Stored::Bench(document) => self.document(document)?,
             Stored::StoreStatus(written) | Stored::Allocations(written) => self.written(&written.text)?,
+            Stored::StoreCheck(written) => self.written(&written.text)?,
+            Stored::Comparison(written) => self.written(&written.text)?,
             Stored::Other(written) => self.written(&written.text)?,
         }
         match stored {
@@ -191,6 +193,10 @@ impl ShowArguments {
             Stored::Plan(plan) => output::print(|out| report::plan::write_plan(plan, out)),
             Stored::StoreStatus(status) => {
                 output::print(|out| report::store::write_sentences(&report::store_page::sentences(&status.read), out))
+            }
+            Stored::StoreCheck(check) => output::print(|out| report::store::check::write_check(&check.read, out)),
+            Stored::Comparison(comparison) => {
+                output::print(|out| report::compare::write_comparison(&comparison.read, out))
             }
             Stored::History(history) => output::print(|out| report::history::write_history(history, out)),
             Stored::Bench(document) => output::print(|out| report::bench::write_document(document, out)),

@@ -15,11 +15,7 @@ const SIZES_SHOWN: usize = 8;
 
 /// The difference in a sentence or two, by size, and where most of it is.
 pub(super) fn write_growth(growth: &Growth, out: &mut dyn Write) -> io::Result<()> {
-    prose(&sentence(growth), out)?;
-    if let Some(written) = growth.written {
-        let (files, bytes) = (format_count(written.files), format_size(written.size_bytes));
-        prose(&format!("Of the files that are there now, {files} with {bytes} were written in that time."), out)?;
-    }
+    sentences(growth).iter().try_for_each(|sentence| prose(sentence, out))?;
     let directories = &growth.directories;
     let rows = merged(directories, |row| row.path.clone());
     let rows = rows.into_iter().map(|row| (row.path.clone(), bounded(row.files, count), bounded(row.size_bytes, size)));
@@ -43,6 +39,16 @@ pub(super) fn write_growth(growth: &Growth, out: &mut dyn Write) -> io::Result<(
     list("File types, by extension", "extension", extensions.collect(), out)?;
     sizes(&growth.by_size, out)?;
     growth.notes.iter().try_for_each(|note| faint(&format!("Note: {note}."), out))
+}
+
+/// The difference, and what was written.
+pub(super) fn sentences(growth: &Growth) -> Vec<String> {
+    let mut sentences = vec![sentence(growth)];
+    if let Some(written) = growth.written {
+        let (files, bytes) = (format_count(written.files), format_size(written.size_bytes));
+        sentences.push(format!("Of the files that are there now, {files} with {bytes} were written in that time."));
+    }
+    sentences
 }
 
 /// The whole difference.

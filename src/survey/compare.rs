@@ -1,24 +1,30 @@
 //! Two or more populations side by side, for example then and now.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::file::{UpToRow, format_time, up_to};
 use super::growth::{Growth, growth, is_of_one_tree};
 use super::measure::Measure;
 use super::{Resolution, Survey};
 use crate::distribution::{Distribution, distance};
+use crate::document::Unread;
+use crate::error::Result;
 use crate::program;
 
+/// The schema identifier of comparisons.
+const SCHEMA: &str = "granulo/compare/1";
+
 /// Populations side by side. Lists in its rows have one figure for each source, in order.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// `granulo/compare/1`.
-    pub schema: &'static str,
+    pub schema: String,
     /// Version that wrote it.
-    pub granulo_version: &'static str,
+    #[serde(default)]
+    pub granulo_version: String,
     /// Commit that wrote it, with `+changed` where the tree differed from it; `None` if unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub granulo_commit: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granulo_commit: Option<String>,
     /// The sources.
     pub sources: Vec<Compared>,
     /// Shares up to zero and each power of two.
@@ -27,20 +33,20 @@ pub struct Comparison {
     pub distances: Vec<Pair>,
     /// What changed, if there are two sources and they are surveys of one tree; from the earlier to the later, whatever
     /// their order.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
 }
 
 /// One population.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     /// What it is called here.
     pub name: String,
     /// The host, if it is of one machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// When it was taken, RFC 3339.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<String>,
     /// How fine its data are.
     pub resolution: Resolution,
@@ -57,7 +63,7 @@ pub struct Compared {
 }
 
 /// Shares up to one size.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CumulativeRow {
     /// The size.
     pub size_bytes: u64,
@@ -68,7 +74,7 @@ pub struct CumulativeRow {
 }
 
 /// Distance between two populations: Kolmogorov-Smirnov distances of their sizes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     /// The first.
     pub a: String,
@@ -82,6 +88,14 @@ pub struct Pair {
     pub by_bytes: f64,
     /// The size at which it occurs.
     pub by_bytes_at: u64,
+}
+
+/// Reads a comparison; `None` if the document is something else.
+///
+/// # Errors
+/// Same as [`Unread::read`].
+pub(crate) fn read_document(document: &Unread<'_>) -> Option<Result<Comparison>> {
+    document.read("read the comparison", SCHEMA, "write it again with granulo compare -o")
 }
 
 /// Compares `surveys`; `names` are their labels.
@@ -120,9 +134,9 @@ pub fn compare(surveys: &[Survey], names: &[String]) -> Comparison {
         _ => None,
     };
     Comparison {
-        schema: "granulo/compare/1",
-        granulo_version: program::VERSION,
-        granulo_commit: program::commit(),
+        schema: SCHEMA.to_owned(),
+        granulo_version: program::VERSION.to_owned(),
+        granulo_commit: program::commit().map(str::to_owned),
         sources: sources.collect(),
         up_to: rows(&sizes),
         distances,

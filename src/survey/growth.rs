@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::file::format_time;
 use super::measure::{ByteMeasure, Measure};
@@ -21,9 +21,15 @@ const LIMIT: usize = 20;
 const SAME_CHANGE: f64 = 0.95;
 
 /// The difference between two surveys of one tree.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Growth {
+    /// What the tree is called; `None` when anonymous.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Its host, if both surveys are of one machine.
+    #[serde(default)]
+    pub host: Option<String>,
     /// When the earlier one was taken, RFC 3339.
     pub from: Option<String>,
     /// When the later one was taken.
@@ -47,7 +53,7 @@ pub struct Growth {
 }
 
 /// Differences of sums: later minus earlier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Regular files.
     pub files: i128,
@@ -58,7 +64,7 @@ pub struct Change {
 }
 
 /// Files that were written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// How many.
     pub files: u128,
@@ -67,7 +73,7 @@ pub struct Written {
 }
 
 /// Files of a range of sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeChange {
     /// Smallest size.
     pub low: u128,
@@ -80,7 +86,7 @@ pub struct SizeChange {
 }
 
 /// What changed most, by each of two figures.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changed<R> {
     /// By the sums of sizes.
     pub by_size: Vec<R>,
@@ -89,7 +95,7 @@ pub struct Changed<R> {
 }
 
 /// Between which bounds a difference is; equal where it is known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
     /// The lower one.
     pub least: i128,
@@ -98,7 +104,7 @@ pub struct Bounds {
 }
 
 /// A directory that changed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectoryChange {
     /// Its path, escaped.
     pub path: String,
@@ -109,7 +115,8 @@ pub struct DirectoryChange {
 }
 
 /// An owner whose files changed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "FlatOwner")]
 pub struct OwnerChange {
     /// Its number.
     pub uid: u32,
@@ -121,13 +128,47 @@ pub struct OwnerChange {
 }
 
 /// An extension of which the files changed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "FlatExtension")]
 pub struct ExtensionChange {
     /// Lower case, without the dot; empty for names without one; "(numeric)" or "(other)" for unusual ones.
     pub extension: String,
     /// The differences.
     #[serde(flatten)]
     pub change: Change,
+}
+
+/// An owner as it is read: serde has no flattened figures of 128 bits.
+#[derive(Deserialize)]
+struct FlatOwner {
+    uid: u32,
+    name: Option<String>,
+    files: i128,
+    size_bytes: i128,
+    allocated_bytes: i128,
+}
+
+impl From<FlatOwner> for OwnerChange {
+    fn from(read: FlatOwner) -> OwnerChange {
+        let FlatOwner { uid, name, files, size_bytes, allocated_bytes } = read;
+        OwnerChange { uid, name, change: Change { files, size_bytes, allocated_bytes } }
+    }
+}
+
+/// The same of an extension.
+#[derive(Deserialize)]
+struct FlatExtension {
+    extension: String,
+    files: i128,
+    size_bytes: i128,
+    allocated_bytes: i128,
+}
+
+impl From<FlatExtension> for ExtensionChange {
+    fn from(read: FlatExtension) -> ExtensionChange {
+        let FlatExtension { extension, files, size_bytes, allocated_bytes } = read;
+        ExtensionChange { extension, change: Change { files, size_bytes, allocated_bytes } }
+    }
 }
 
 impl Bounds {
@@ -187,6 +228,8 @@ pub fn growth(earlier: &Survey, later: &Survey) -> Growth {
     let times = (earlier.origin.taken_at, later.origin.taken_at);
     let elapsed_seconds = times.0.zip(times.1).map(|(from, to)| to - from);
     let mut growth = Growth {
+        name: later.origin.name.clone(),
+        host: later.origin.host().map(str::to_owned),
         from: times.0.map(format_time),
         to: times.1.map(format_time),
         elapsed_seconds,

@@ -39,7 +39,8 @@ fn a_document_without_a_report_of_its_own_is_facts_and_tables() {
     run(args!["report", &result, "vu-2005", "-o", &page]).ended(0);
     let parts = data(&page)["parts"].clone();
     assert_eq!((&parts[0]["kind"], &parts[1]["kind"]), (&"survey".into(), &"fields".into()));
-    assert_eq!(parts[1]["title"], format!("Store export: {}", result.display()));
+    // Of which store it is, and not in which file.
+    assert!(parts[1]["title"].as_str().unwrap().starts_with(&format!("Store export: {} on ", store.display())));
     // A table without rows is no error, as scripts ask whether there are any.
     run(args!["store", "check", &store, "-o", &result]).ended(0);
     assert_eq!(run(args!["show", &result, "--csv=problems"]).ended(0).text(), "");
@@ -209,7 +210,8 @@ fn trees_merges_and_recordings_have_pages_too() {
     run(args!["merge", &one, "--report", &page]).ended(0);
     assert_eq!(data(&page)["sources"][0]["survey"]["counts"]["files"], 50);
     run(args!["compare", &one, &two, "--report", &page]).ended(0);
-    assert_eq!(data(&page)["title"], format!("{}, then and now", tree.display()));
+    let title = data(&page)["title"].as_str().unwrap().to_owned();
+    assert!(title.starts_with(tree.to_str().unwrap()) && title.ends_with(": what grew"), "{title}");
     run(args!["show", "panasas", "--report", &page]).ended(0);
     assert_eq!(data(&page)["document"]["tables"][1]["row_count"], 65);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pages of a small trace, of a store, of a tree that grows and of a layout, for the page tests: one trace, two together,
-# caches, the store, what is in it, a history, and allocations.
+# caches, the store, checks of it, what is in it, a history, comparisons, and allocations.
 #
 #   tests/page/use-pages.sh GRANULO DIR
 set -euo pipefail
@@ -19,6 +19,11 @@ for disk in fast/0 fast/1 slow/2 slow/3 slow/4; do devices+=("--${disk%/*}" "$ou
 "$granulo" store snapshot create "$out/store" before > /dev/null
 "$granulo" store rm "$out/store" METHOD.md > /dev/null
 "$granulo" store status "$out/store" --count --report "$out/store.html" > /dev/null
+"$granulo" store check "$out/store" --deep --report "$out/check-well.html" > /dev/null
+# A byte of a segment that is not as it was.
+segment=$(find "$out/disks/fast/0/segments" -type f -size +8k | sort | head -n 1)
+printf '\377\377\377' | dd of="$segment" bs=1 seek=6000 conv=notrunc status=none
+"$granulo" store check "$out/store" --deep --report "$out/check-damaged.html" > /dev/null || [ $? -eq 1 ]
 "$granulo" store ls "$out/store" -R -l -o "$out/list.json" > /dev/null
 "$granulo" report "$out/list.json" -o "$out/result.html"
 "$granulo" allocate zfs:vdev=raidz2,disks=9,recordsize=8K --up-to 128KiB --step 1KiB --report "$out/allocate.html" > /dev/null
@@ -29,3 +34,6 @@ for month in 07 08 09 10 11; do
   sed -i -E "s/(\"taken_at\": *)\"[^\"]*\"/\1\"2026-$month-01T03:00:00Z\"/" "$out/surveys/$month.json"
 done
 "$granulo" history "$out/surveys" --report "$out/history.html" > /dev/null
+"$granulo" compare "$out/surveys/07.json" "$out/surveys/11.json" -o "$out/compare.json" > /dev/null
+"$granulo" report "$out/compare.json" -o "$out/compare-tree.html"
+"$granulo" compare vu-1984 vu-2005 "$out/surveys/11.json" --report "$out/compare-populations.html" > /dev/null

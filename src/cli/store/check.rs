@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::completeness::emit;
+use super::completeness::emit_with;
 use super::problems::{ProblemRecord, word};
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
@@ -11,8 +11,10 @@ use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
+use crate::report::check_page::part;
+use crate::report::store::check::Checked;
 use crate::store::{CheckOptions, CheckReport, Problem, rebuild_index};
-use crate::units::{format_count, format_counted, format_size, parse_size};
+use crate::units::{format_count, parse_size};
 
 /// Problems that are kept for JSON; further ones are only counted.
 const KEPT: usize = 10_000;
@@ -42,25 +44,14 @@ pub(super) struct CheckArguments {
     pub(super) document: DocumentArguments,
 }
 
+/// Kind and version of the document.
+pub(crate) const STORE_CHECK: &str = "granulo/store-check/1";
+
 #[derive(Serialize)]
 struct CheckDocument {
     schema: &'static str,
-    deep: bool,
-    complete: bool,
-    index_rebuilt: bool,
-    keys: u64,
-    segments: u64,
-    tables: u64,
-    large_objects: u64,
-    verified_bytes: u64,
-    quarantined_bytes: u64,
-    /// Number of all problems, including those that are not listed.
-    problem_count: u64,
-    repairable: u64,
-    rebuildable: u64,
-    of_index: u64,
-    harmless: u64,
-    lost: u64,
+    #[serde(flatten)]
+    checked: Checked,
     problems: Vec<ProblemRecord>,
 }
 
@@ -96,17 +87,19 @@ impl CheckArguments {
         let report = during(false, &progress, maintenance_words, || store.check(options, &mut found, &progress));
         let report = report?;
         printed?;
-        emit(&self.document, || document(&report, self.rebuild_index, problems))?;
+        let checked = checked(&report, self.rebuild_index);
+        let sentence = checked.sentence(store.completeness().is_complete());
+        emit_with(&self.document, &CheckDocument { schema: STORE_CHECK, checked, problems }, |value| part(&value))?;
         if !self.document.json {
-            output::print_words(&words(&report, store.completeness().is_complete()))?;
+            output::print_words(&sentence)?;
         }
         Ok(if report.is_complete && report.problems() == 0 { Ended::Well } else { Ended::Amiss })
     }
 }
 
-fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemRecord>) -> CheckDocument {
-    CheckDocument {
-        schema: "granulo/store-check/1",
+/// The report as a document has it.
+pub(super) fn checked(report: &CheckReport, index_rebuilt: bool) -> Checked {
+    Checked {
         deep: report.is_deep,
         complete: report.is_complete,
         index_rebuilt,
@@ -122,45 +115,5 @@ fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemReco
         of_index: report.of_index,
         harmless: report.harmless,
         lost: report.lost,
-        problems,
-    }
-}
-
-/// The result of a check, in a sentence; `store_is_complete`: nothing acknowledged is missing. Whether the check ran to
-/// its end is `report.is_complete`.
-pub(super) fn words(report: &CheckReport, store_is_complete: bool) -> String {
-    let looked = format!(
-        "{}, {}, {}{}",
-        format_counted(report.keys, "key", "keys"),
-        format_counted(report.segments, "segment", "segments"),
-        format_counted(report.tables, "table", "tables"),
-        match report.is_deep {
-            true => format!(", every byte of {}", format_size(report.verified_bytes.into())),
-            false => ", metadata".to_owned(),
-        }
-    );
-    let parts = [
-        (report.repairable, "repairable"),
-        (report.rebuildable, "of devices"),
-        (report.of_index, "of the index"),
-        (report.harmless, "harmless"),
-        (report.lost, "lost"),
-    ];
-    let parts: Vec<String> = parts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{} {what}", format_count((*count).into())))
-        .collect();
-    let quarantine = match report.quarantined_bytes {
-        0 => String::new(),
-        bytes => format!("; {} in quarantine, to be freed by compact", format_size(bytes.into())),
-    };
-    let end = if report.is_complete { quarantine } else { "; interrupted".to_owned() };
-    match parts.is_empty() {
-        true if store_is_complete => format!("{looked}: no problems{end}"),
-        true => format!("{looked}: no problems in what is present, but the store is incomplete{end}"),
-        false => {
-            format!("{looked}: {}: {}{end}", format_counted(report.problems(), "problem", "problems"), parts.join(", "))
-        }
     }
 }

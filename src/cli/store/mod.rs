@@ -46,6 +46,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
+pub(super) use self::check::STORE_CHECK;
 use self::completeness::{or_error_document, say_completeness, say_postponed, with_completeness};
 use self::devices::{OpenedStore, checked, say_what_is_wrong};
 pub(super) use self::status::STORE_STATUS;

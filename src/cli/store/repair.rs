@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::check::words;
+use super::check::checked;
 use super::completeness::emit;
 use super::problems::{ProblemRecord, line, word};
 use super::progress::maintenance_words;
@@ -268,7 +268,7 @@ fn print_report(report: &RepairReport, knows_all: bool) -> Result<Ended> {
             )?;
         }
         match report.is_complete {
-            true => writeln!(out, "{}", words(&report.check, knows_all)),
+            true => writeln!(out, "{}", checked(&report.check, false).sentence(knows_all)),
             false => writeln!(out, "interrupted; rerun to continue"),
         }
     })

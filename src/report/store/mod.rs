@@ -2,6 +2,7 @@
 //!
 //! Names are printed escaped. Times are in UTC: a store may be read on another machine than the one that wrote it.
 
+pub(crate) mod check;
 pub(crate) mod listing;
 mod snapshots;
 mod time;
