@@ -2,10 +2,11 @@
 "use strict";
 
 Pages.add("survey", (data) => {
-  const { el, num, known, count, size, share } = Format;
+  const { el, num, known, count, size, share, signed, cells } = Format;
   const { shellWord } = Shell;
   const all = (data.sources ?? []).map(Sections.view);
-  let chosen = 0;
+  /** Of two surveys of one tree, the later one is shown first. */
+  let chosen = areOfOneTree() ? all.indexOf(byTime()[1]) : 0;
 
   // ---------------------------------------------------------------- header
 
@@ -94,18 +95,28 @@ Pages.add("survey", (data) => {
       rows: all.map((each) => {
         const small = Sections.upTo(each, each.small);
         const dist = each.dist("file_size");
-        return [{ text: each.name, name: true }, count(each.counts.files), size(each.totals.size_bytes), size(dist?.deciles?.[4]), size(dist?.mean),
-          share(small?.files), share(small?.bytes)];
+        return [{ text: each.name, name: true }, cells.count(each.counts.files), cells.size(each.totals.size_bytes), cells.size(dist?.deciles?.[4]), cells.size(dist?.mean),
+          cells.share(small?.files), cells.share(small?.bytes)];
       }),
     }));
   }
 
-  /** Two surveys: what differs, before all else; and for the same tree, which directories grew and shrank most. */
+  /** Whether the sources are two surveys of one tree: the same roots, and no sign of another machine. */
+  function areOfOneTree() {
+    const [one, other] = all.map(({ survey, roots }) => ({ roots: roots.join("\0"), host: (survey.machines ?? []).map(({ host }) => host).join() }));
+    return all.length === 2 && one.roots !== "" && one.roots === other.roots && (!one.host || !other.host || one.host === other.host);
+  }
+
+  function byTime() {
+    return [...all].sort((a, b) => Date.parse(a.survey.taken_at ?? 0) - Date.parse(b.survey.taken_at ?? 0));
+  }
+
+  /** Two surveys of one tree: what differs, before all else, and which directories grew and shrank most. */
   function difference() {
-    const [before, after] = all.map((each) => each).sort((a, b) => Date.parse(a.survey.taken_at ?? 0) - Date.parse(b.survey.taken_at ?? 0));
-    const signed = (value, text) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${text(Math.abs(value))}`;
-    const row = (name, a, b, text) => (known(a) && known(b) ? [name, { text: text(a), value: num(a) }, { text: text(b), value: num(b) },
-      { text: signed(num(b) - num(a), text), value: num(b) - num(a) }, num(a) > 0 ? Format.change(num(b) / num(a) - 1) : Format.MISSING] : null);
+    const [before, after] = byTime();
+    // What is looked for comes first: a phone shows two or three columns.
+    const row = (name, a, b, text) => (known(a) && known(b) ? [name, { text: signed(num(b) - num(a), text), value: num(b) - num(a) },
+      num(a) > 0 ? cells.change(num(b) / num(a) - 1) : Format.MISSING, { text: text(a), value: num(a) }, { text: text(b), value: num(b) }] : null);
     const dist = (each) => each.dist("file_size");
     const rows = [row("Files", before.counts.files, after.counts.files, count), row("Bytes", before.totals.size_bytes, after.totals.size_bytes, size),
       num(before.totals.allocated_bytes) > 0 && num(after.totals.allocated_bytes) > 0 && row("Allocated", before.totals.allocated_bytes, after.totals.allocated_bytes, size),
@@ -115,17 +126,22 @@ Pages.add("survey", (data) => {
     return el("div", { class: "block" }, el("h2", { class: "small" }, "Difference"),
       Format.table({
         caption: "Difference between the two surveys",
-        columns: [{ title: "", text: true }, ...[before, after].map((each) => ({ title: Format.shorten(each.name, 32) + (each.survey.taken_at ? `, ${Format.time(each.survey.taken_at)}` : "") })), { title: "Difference" }, { title: "Change" }],
+        columns: [{ title: "", text: true }, { title: "Difference" }, { title: "Change" },
+          ...[["Before", before], ["After", after]].map(([when, { survey }]) => ({ title: [when, survey.taken_at && Format.time(survey.taken_at)].filter(Boolean).join(", ") }))],
         rows,
       }),
       grown.length > 0 && el("h3", {}, "Directories that changed most"),
       grown.length > 0 && Format.table({
         caption: "Directories that changed most, among those that both surveys keep", sortable: true,
-        columns: [{ title: "Directory", text: true }, { title: "Bytes before" }, { title: "Bytes after" }, { title: "Difference", sorted: true }, { title: "Files" }],
-        rows: grown.map(({ path, a, b }) => [{ text: path, name: true }, { text: size(a.size_bytes), value: a.size_bytes }, { text: size(b.size_bytes), value: b.size_bytes },
-          { text: signed(b.size_bytes - a.size_bytes, size), value: b.size_bytes - a.size_bytes }, { text: signed(b.files - a.files, count), value: b.files - a.files }]),
+        columns: [{ title: "Directory", text: true }, { title: "Difference", sorted: true }, { title: "Files" }, { title: "Bytes before" }, { title: "Bytes after" }],
+        rows: grown.map(({ path, a, b }) => [{ text: path, name: true }, { text: signed(b.size_bytes - a.size_bytes, size), value: b.size_bytes - a.size_bytes },
+          { text: signed(b.files - a.files, count), value: b.files - a.files }, cells.size(a.size_bytes), cells.size(b.size_bytes)]),
       }));
   }
+
+  /** Which of several sources everything below is about. */
+  const shownNow = (shown) => el("h2", { class: "small shown name" }, shown.name,
+    el("span", { class: "dim" }, shown.survey.taken_at && !shown.name.includes(shown.survey.taken_at.split("T")[0]) ? `, ${Format.time(shown.survey.taken_at)}` : "", ": everything below; the choice at the top shows another"));
 
   /** The choice of source, where there are several. */
   function sourcePick() {
@@ -185,7 +201,8 @@ Pages.add("survey", (data) => {
     ].filter(Boolean);
     Shell.show({
       subject: "survey", sections, pick: sourcePick(), footer: footer(shown),
-      nodes: [header(shown), warnings(shown), all.length === 2 && difference(), keyFigures(shown), all.length > 2 && sideBySide(), Treemap.picture(shown), Shell.words(shown.source.words)],
+      nodes: [header(shown), warnings(shown), areOfOneTree() ? difference() : all.length > 1 && sideBySide(), all.length > 1 && shownNow(shown), keyFigures(shown), Treemap.picture(shown),
+        Shell.words(shown.source.words)],
     });
   }
 

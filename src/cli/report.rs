@@ -101,7 +101,7 @@ impl ReportArguments {
         }
         output::write_page(&self.output, |out| match &parts[..] {
             [only] => only.write(super::now(), out),
-            several => page::write_together(several, super::now(), out),
+            several => page::write_together(several, self.results.len(), super::now(), out),
         })?;
         Ok(ended)
     }

@@ -136,12 +136,12 @@ impl Part {
     }
 }
 
-/// Writes several parts as one page with a contents list.
+/// Writes several parts, which show so many results, as one page with a contents list.
 ///
 /// # Errors
 /// Any error of `out`.
-pub(crate) fn write_together(parts: &[Part], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
-    let title = format!("{} results", parts.len());
+pub(crate) fn write_together(parts: &[Part], results: usize, generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    let title = format!("{results} results");
     let mut fields = Vec::new();
     let mut used: Vec<&Scripts> = Vec::new();
     for part in parts {

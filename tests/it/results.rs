@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::args;
+use crate::growth::date;
 use crate::harness::{finish, granulo, run, sandbox, source_tree, write_file};
 
 /// The data of a page.
@@ -84,6 +85,94 @@ fn the_status_of_a_store_is_printed_as_it_was_written() {
     assert_eq!(run(args!["show", &result, "--json"]).ended(0).stdout, fs::read(&result).unwrap());
     let csv = run(args!["show", &result, "--csv=devices"]).ended(0).text();
     assert!(csv.starts_with("number,class,state,path,"), "{csv}");
+}
+
+/// The data of a page but for the time.
+fn shown(page: &Path) -> Value {
+    let mut shown = data(page);
+    shown.as_object_mut().unwrap().remove("generated_at");
+    shown
+}
+
+#[test]
+fn comparisons_have_a_page_and_text_of_their_own() {
+    let sandbox = sandbox();
+    let [tree, old, new, result, page, again] =
+        ["tree", "old.json", "new.json", "cmp.json", "page.html", "again.html"].map(|name| sandbox.path().join(name));
+    write_file(tree.join("stays/a.txt"), 1000);
+    run(args!["survey", &tree, "--quiet", "-o", &old]).ended(0);
+    write_file(tree.join("new/b.bin"), 70_000);
+    run(args!["survey", &tree, "--quiet", "-o", &new]).ended(0);
+    date(&old, 10, 0);
+    date(&new, 0, 0);
+    for sources in [args![&old, &new], args!["vu-1984", "vu-2005", &new]] {
+        let printed = run([args!["compare", "-o", &result, "--report", &page], sources].concat()).ended(0);
+        assert_eq!(run(args!["show", &result]).ended(0).stdout, printed.stdout);
+        assert_eq!(run(args!["show", &result, "--json"]).ended(0).stdout, fs::read(&result).unwrap());
+        run(args!["report", &result, "-o", &again]).ended(0);
+        assert_eq!(shown(&page), shown(&again));
+        assert_eq!(data(&page)["comparison"], serde_json::from_slice::<Value>(&fs::read(&result).unwrap()).unwrap());
+    }
+    assert_eq!(data(&page)["title"], "3 populations compared");
+    run(args!["compare", &old, &new, "--report", &page]).ended(0);
+    let found = data(&page);
+    let title = found["title"].as_str().unwrap();
+    assert!(title.starts_with(tree.to_str().unwrap()) && title.ends_with(": 2026-02-18 to 2026-02-28"), "{title}");
+    assert!(found["words"][0].as_str().unwrap().starts_with("In 10.0 days between the surveys: +1 files"));
+    let first = &found["comparison"]["growth"]["directories"]["by_size"][0]["path"];
+    assert!(first.as_str().unwrap().ends_with("/new"), "{first}");
+    let csv = run(args!["show", &result, "--csv=sources"]).ended(0).text();
+    assert_eq!(csv.lines().count(), 4, "{csv}");
+}
+
+#[test]
+fn checks_have_a_page_and_text_of_their_own_and_name_the_store() {
+    let sandbox = sandbox();
+    let [store, result, page, again] =
+        ["store", "check.json", "page.html", "again.html"].map(|name| sandbox.path().join(name));
+    run(args!["store", "init", &store]).ended(0);
+    let printed = run(args!["store", "check", &store, "-o", &result, "--report", &page]).ended(0).text();
+    let text = run(args!["show", &result]).ended(0).text();
+    assert!(text.starts_with(&format!("Check of {} on ", store.display())), "{text}");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&text).contains(&words(&printed)), "{text} of {printed}");
+    run(args!["report", &result, "-o", &again]).ended(0);
+    assert_eq!(shown(&page), shown(&again));
+    let check = &data(&page)["check"];
+    assert_eq!((&check["home"], &check["problem_count"]), (&store.to_str().unwrap().into(), &0.into()));
+    assert!(check["host"].is_string() && check["written_at"].as_str().unwrap().ends_with('Z'), "{check}");
+}
+
+#[test]
+fn results_say_of_which_machine_and_day_they_are() {
+    let sandbox = sandbox();
+    let [tree, survey, page] = ["tree", "survey.json", "page.html"].map(|name| sandbox.path().join(name));
+    write_file(tree.join("a.txt"), 1000);
+    run(args!["survey", &tree, "--name", "data", "--quiet", "-o", &survey]).ended(0);
+    date(&survey, 0, 0);
+    let mut plans = Vec::new();
+    for host in ["alpha", "beta"] {
+        let [source, plan] =
+            [format!("{host}.json"), format!("plan-{host}.json")].map(|name| sandbox.path().join(name));
+        let mut document: Value = serde_json::from_slice(&fs::read(&survey).unwrap()).unwrap();
+        document["machines"][0]["host"] = host.into();
+        fs::write(&source, document.to_string()).unwrap();
+        let printed = run(args!["plan", &source, "--model", "ext4", "-o", &plan]).ended(0).text();
+        assert!(printed.starts_with(&format!("data on {host}, 2026-02-28\n")), "{printed}");
+        let written: Value = serde_json::from_slice(&fs::read(&plan).unwrap()).unwrap();
+        assert_eq!(written["source"]["host"], host);
+        assert!(written["source"]["taken_at"].as_str().unwrap().starts_with("2026-02-28T"), "{written}");
+        run(args!["show", &source, "--report", &page]).ended(0);
+        assert_eq!(data(&page)["title"], format!("data on {host}, 2026-02-28"));
+        plans.push(plan);
+    }
+    run(args!["report", &plans[0], &plans[1], "vu-1984", "vu-2005", "-o", &page]).ended(0);
+    let found = data(&page);
+    // Surveys are one part, and each of them counts.
+    assert_eq!((&found["title"], found["parts"].as_array().unwrap().len()), (&"4 results".into(), 3));
+    let titles: Vec<&str> =
+        found["parts"].as_array().unwrap().iter().map(|part| part["title"].as_str().unwrap()).collect();
+    assert_eq!(titles[1..], ["Plan for data on alpha, 2026-02-28", "Plan for data on beta, 2026-02-28"]);
 }
 
 #[test]

@@ -309,6 +309,12 @@ describe("a page of an anonymous survey beside another source", () => {
   });
   looks("anonymous", file, CHARTS);
 
+  test("does not take another population for an earlier survey", () => visit(file, DESKTOP, async (page) => {
+    const text = await page.innerText("main");
+    assert.ok(!text.includes("Difference between") && !/Before,/.test(text));
+    assert.match(text, /Sources[^]*web-2005/);
+  }));
+
   test("switches between its sources", () => visit(file, DESKTOP, async (page) => {
     await page.selectOption("#source", "1");
     await settle(page);
@@ -349,6 +355,9 @@ describe("a page of several results", () => {
     const text = await page.innerText("main");
     assert.ok(text.indexOf("Difference") < text.indexOf("Median size"), "the figures stand before the difference");
     assert.match(text, /Bytes[^\n]*\+1 GiB/);
+    // What follows is about one of them, and says which: the later one.
+    assert.match(await page.innerText("h2.shown"), /28 Nov 2026/);
+    assert.equal(await page.inputValue("#source"), "1");
     await assertNoOverflow(page);
   }));
 });
