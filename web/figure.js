@@ -214,7 +214,7 @@ const Figures = (() => {
     const cells = (row) => [row.value].flat().map((value) => el("td", {}, value));
     return el("div", { class: "tip-body" },
       el("div", { class: content.name ? "tip-title name" : "tip-title" }, content.title),
-      el("table", {}, content.columns && el("tr", {}, el("td", {}), el("td", {}), content.columns.map((text) => el("th", {}, text))),
+      el("table", { class: content.columns ? null : "plain" }, content.columns && el("tr", {}, el("td", {}), el("td", {}), content.columns.map((text) => el("th", {}, text))),
         content.rows.map((row) => el("tr", {}, el("td", {}, swatch(row)), el("td", { class: "tip-label" }, row.label), cells(row)))));
   }
 
@@ -225,6 +225,22 @@ const Figures = (() => {
     if (x - gap - width >= 0) return [x - gap - width, Math.max(0, Math.min(y - height / 2, high - height))];
     const left = Math.max(0, Math.min(x - width / 2, all - width));
     return y - gap - height >= -40 ? [left, y - gap - height] : [left, y + gap];
+  }
+
+  /**
+   * Where the tooltip of a rectangle stands: beside the whole of it, else above or below it, and outside the chart if it
+   * fills that; never on it.
+   */
+  function besideRectangle(point, params, node, rect, { contentSize, viewSize }) {
+    if (!rect) return beside(point, params, node, rect, { contentSize, viewSize });
+    const [[width, height], [all, high]] = [contentSize, viewSize];
+    const gap = 8;
+    const within = (value, room) => Math.max(0, Math.min(value, room));
+    const y = within(point[1] - height / 2, high - height);
+    if (rect.x + rect.width + gap + width <= all) return [rect.x + rect.width + gap, y];
+    if (rect.x - gap - width >= 0) return [rect.x - gap - width, y];
+    const x = within(point[0] - width / 2, all - width);
+    return [x, rect.y - gap - height >= 0 ? rect.y - gap - height : rect.y + rect.height + gap];
   }
 
   function swatch({ color, dash, block }) {
@@ -292,7 +308,10 @@ const Figures = (() => {
       this.chart = echarts.init(this.canvas, null, { renderer: "svg", width: this.width, height: this.height });
       this.chart.on("finished", () => this.finished());
       if (this.spec.layout) listenForZoom(this);
-      if (this.spec.tiles) this.listenForTiles();
+      if (this.spec.tiles) {
+        this.listenForTiles();
+        this.chart.on("rendered", () => this.hideStumps());
+      }
       this.render();
       this.observer = new ResizeObserver(() => {
         const width = this.canvas.clientWidth;
@@ -520,12 +539,13 @@ const Figures = (() => {
     tilesOption(color) {
       const option = this.common(color);
       option.tooltip.trigger = "item";
+      option.tooltip.position = besideRectangle;
       option.tooltip.formatter = (hit) => tooltip(hit.data?.tip);
       const edge = color("bg");
       const head = { show: true, height: 20, color: color("ink"), fontSize: 12, fontWeight: 600, padding: [0, 5], overflow: "truncate" };
       const parent = { borderColor: color("panel"), borderWidth: 2, gapWidth: 1 };
       option.series = [{
-        type: "treemap", data: this.plan.tiles, left: 0, right: 0, top: 0, bottom: 0, roam: false, nodeClick: false, breadcrumb: { show: false },
+        type: "treemap", animation: false, animationDurationUpdate: 0, data: this.plan.tiles, left: 0, right: 0, top: 0, bottom: 0, roam: false, nodeClick: false, breadcrumb: { show: false },
         visibleMin: 60, childrenVisibleMin: 900, squareRatio: 1, cursor: "pointer",
         label: { show: true, position: "insideTopLeft", padding: [4, 5], color: edge, fontSize: 12, overflow: "truncate", ellipsis: "…", formatter: (hit) => hit.name },
         upperLabel: head, itemStyle: { borderColor: edge, borderWidth: 1, gapWidth: 1 },
@@ -533,6 +553,21 @@ const Figures = (() => {
         levels: [{ itemStyle: { borderWidth: 0, gapWidth: 3 }, upperLabel: { show: false } }, { itemStyle: parent, upperLabel: head }, { itemStyle: parent, upperLabel: head }, {}],
       }];
       return option;
+    }
+
+    /** Hides what is left of names that had to be cut to a few letters: nobody can read them. */
+    hideStumps() {
+      const names = new Set();
+      const enter = (tiles) => tiles.forEach((tile) => {
+        names.add(tile.name);
+        enter(tile.children ?? []);
+      });
+      enter(this.plan.tiles);
+      for (const node of this.canvas.querySelectorAll("svg text")) {
+        const text = node.textContent;
+        const isWhole = names.has(text) || (text.endsWith("…") && Array.from(text).length > 4);
+        node.style.display = isWhole ? "" : "none";
+      }
     }
 
     /** A rectangle opens when it is chosen, and so does the first that is large with Enter; Backspace leads back. */

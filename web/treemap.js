@@ -9,10 +9,10 @@ const Treemap = (() => {
   const DAY = 86400;
 
   const MEASURES = {
-    bytes: { title: "Bytes", field: "size_bytes", text: size, of: "the bytes" },
-    files: { title: "Files", field: "files", text: count, of: "the files" },
-    small: { title: "Small files", field: "small_files", text: count, of: "the small files" },
-    overhead: { title: "Overhead", field: "overhead_bytes", text: size, of: "the overhead" },
+    bytes: { title: "Bytes", field: "size_bytes", text: size, of: "the bytes", are: "are" },
+    files: { title: "Files", field: "files", text: count, of: "the files", are: "are" },
+    small: { title: "Small files", field: "small_files", text: count, of: "the small files", are: "are" },
+    overhead: { title: "Overhead", field: "overhead_bytes", text: size, of: "the overhead", are: "is" },
   };
   const FIELDS = ["files", "small_files", "size_bytes", "small_size_bytes", "allocated_bytes", "overhead_bytes", "directories", "day_bytes"];
   const AGES = [[30, "less than a month", "a1"], [182, "1 to 6 months", "a2"], [365, "6 to 12 months", "a3"], [730, "1 to 2 years", "a4"],
@@ -78,7 +78,7 @@ const Treemap = (() => {
     if (!list.length) return [];
     list.push({ label: "files here", sums: node.own, here: true });
     const rest = less(node.sums, list.map((part) => part.sums));
-    list.push({ label: rest.directories > 0 ? `${count(rest.directories)} other ${rest.directories === 1 ? "directory" : "directories"}` : "others", sums: rest });
+    list.push({ label: rest.directories > 0 ? `${count(rest.directories)} other ${rest.directories === 1 ? "directory" : "directories"}` : "others", short: "others", sums: rest });
     return list;
   }
 
@@ -162,7 +162,7 @@ const Treemap = (() => {
       const below = part.node && levels > 1 ? parts(part.node) : [];
       const tint = color(hueOf(state).tint(part.sums));
       return {
-        name: part.label, value: part.sums[measure.field], at: part.node?.children.length ? part.node.at : within,
+        name: part.short ?? part.label, value: part.sums[measure.field], at: part.node?.children.length ? part.node.at : within,
         tip: tip({ path, sums: part.sums }, all(state), measure, palette),
         itemStyle: { color: tint },
         children: below.map((each) => tile(each, part.node, levels - 1, state, color, part.node.at)).filter((each) => each.value > 0),
@@ -172,7 +172,7 @@ const Treemap = (() => {
     return new Figure({
       name: "tree",
       title: "Where it is",
-      heading: (state) => `Where ${MEASURES[state.measure].of} are`,
+      heading: (state) => `Where ${MEASURES[state.measure].of} ${MEASURES[state.measure].are}`,
       note: "The area of a rectangle is its share. Choose one to look into it.",
       alt: "Map of the directories that hold most",
       state: { measure: measures[0][0], hue: palette[0].key, at: tree.top.at },
