@@ -3,12 +3,77 @@
 "use strict";
 
 const Stores = (() => {
-  const { el, num, known, count, size, share, duration, table, MISSING } = Format;
+  const { el, num, known, count, size, share, duration, cells, table, MISSING } = Format;
+  const { Figure } = Figures;
   // What a rebuilt device is written with, in bytes a second: a hard disk, and a SATA SSD.
   const RATES = [["at 150 MB/s", 150e6], ["at 500 MB/s", 500e6]];
   const titled = (data, text, store) => (data.stores.length > 1 ? `${text}: ${store.home}` : text);
   const date = (seconds) => (known(seconds) ? Format.time(new Date(num(seconds) * 1000).toISOString()) : MISSING);
   const scrubbed = (store) => (known(store.last_scrub_seconds) ? `${date(store.last_scrub_seconds)}${store.last_scrub_partial ? ", in part" : ""}` : "never");
+
+  // ---------------------------------------------------------------- the picture
+
+  const PARTS = [["Live records", "c1"], ["Large files", "c3"], ["Dead records", "warn"], ["Other data on the file system", "k0"], ["Free", "axis"]];
+
+  /** What a device has, in the order of the parts; of one that is not there, nothing is known. */
+  function filled(device) {
+    const [total, free] = [num(device.total_bytes), num(device.available_bytes)];
+    if (!(total > 0)) return null;
+    const dead = num(device.dead_bytes);
+    const [records, units] = [Math.max(0, num(device.segment_bytes) - dead), num(device.unit_bytes)];
+    return [records, units, dead, Math.max(0, total - free - records - units - dead), free];
+  }
+
+  /** What each device holds and what is free; or, as the store may be a small part of its disks, of what is the store's. */
+  function picture(data) {
+    const all = data.stores.flatMap((store) => (store.devices ?? []).filter((device) => device.state !== "gone").map((device) => ({ store, device, values: filled(device) })));
+    const shown = all.filter(({ values }) => values);
+    if (!shown.length) return null;
+    const isSeen = ({ store }) => store.records_in_sight;
+    const label = ({ store, device }) => `${data.stores.length > 1 ? `${store.home}: ` : ""}Device ${device.number}, ${device.class}: ${device.path}`;
+    const own = ({ values }) => values[0] + values[1] + values[2];
+    const isTiny = shown.every((each) => own(each) < 0.02 * num(each.device.total_bytes));
+    const kept = (state) => (state.of === "store" ? [0, 1, 2] : [0, 1, 2, 3, 4]);
+    return new Figure({
+      name: "fill",
+      title: "What is on the devices",
+      note: "Dead records are freed by compaction. What else is on a file system is in use by others, or is the index.",
+      alt: "Bars of what is on each device: live records, large files, dead records, other data, free space",
+      state: { of: isTiny && shown.some((each) => own(each) > 0) ? "store" : "device" },
+      controls: [{ key: "of", label: "Bars are", options: [["device", "Whole devices"], ["store", "The store alone"]] }],
+      legend: (color, state) => kept(state).filter((at) => shown.some(({ values }) => values[at] > 0)).map((at) => ({ label: PARTS[at][0], color: color(PARTS[at][1]), block: true })),
+      rows: (state, color) => shown.map((each) => {
+        const { device, values } = each;
+        const parts = kept(state).map((at) => ({ value: values[at], color: color(PARTS[at][1]) }));
+        return {
+          label: label(each), value: parts.reduce((sum, part) => sum + part.value, 0), parts,
+          text: state.of === "store" ? size(own(each)) : `${share(device.fill_fraction)} full, ${size(device.available_bytes)} free`,
+          tip: {
+            title: Format.shorten(label(each), 120), name: true,
+            rows: [...values.map((value, at) => ({ color: color(PARTS[at][1]), block: true, label: PARTS[at][0].toLowerCase(), value: isSeen(each) || at > 2 ? size(value) : "unknown" })),
+              { label: "size of the file system", value: size(device.total_bytes) }],
+          },
+        };
+      }),
+      table: () => ({
+        caption: "What is on the devices",
+        columns: [{ title: "Device", text: true }, ...PARTS.map(([title]) => ({ title })), { title: "Full" }],
+        rows: shown.map((each) => [{ text: label(each), name: true }, ...each.values.map((value) => cells.size(value)), cells.share(each.device.fill_fraction)]),
+      }),
+    });
+  }
+
+  // ---------------------------------------------------------------- tables
+
+  /**
+   * Whether what a device has is elsewhere, too, so that it can be rebuilt: another copy of its records, parity for its
+   * units. Status documents of an older granulo do not say.
+   */
+  function isRebuildable(store, device) {
+    if (!known(store.copies)) return (store.devices ?? []).length > 1;
+    const others = (store.devices ?? []).filter((other) => other.state !== "gone").length > 1;
+    return others && (num(store.copies) > 1 || num(device.segment_bytes) === 0) && (num(store.parity_units) > 0 || num(device.unit_bytes) === 0);
+  }
 
   function devices(data) {
     const parts = data.stores.map((store) => {
@@ -19,10 +84,12 @@ const Stores = (() => {
           { title: "A rebuild writes" }, ...RATES.map(([title]) => ({ title })), { title: "Directory", text: true }],
         rows: (store.devices ?? []).map((device) => {
           const bytes = num(device.segment_bytes) + num(device.unit_bytes);
+          const rebuilt = isRebuildable(store, device);
           return [`${device.number}`, device.class, { text: device.trouble ?? device.state, name: true },
-            known(device.fill_fraction) ? { text: share(device.fill_fraction), value: num(device.fill_fraction), shade: 0.6 * num(device.fill_fraction) } : MISSING, size(device.total_bytes),
-            seen ? size(device.segment_bytes) : MISSING, seen ? size(device.unit_bytes) : MISSING, seen ? size(bytes) : MISSING,
-            ...RATES.map(([, rate]) => (seen ? duration(bytes / rate) : MISSING)), { text: device.path, name: true }];
+            cells.share(device.fill_fraction, { shade: 0.6 * num(device.fill_fraction) }), cells.size(device.total_bytes),
+            ...(seen ? [cells.size(device.segment_bytes), cells.size(device.unit_bytes)] : [MISSING, MISSING]),
+            ...(seen && rebuilt ? [cells.size(bytes), ...RATES.map(([, rate]) => cells.duration(bytes / rate))] : [seen ? "cannot be rebuilt" : MISSING, ...RATES.map(() => MISSING)]),
+            { text: device.path, name: true }];
         }),
       }));
     });
@@ -43,7 +110,7 @@ const Stores = (() => {
         rows: ages.map((row, at) => {
           const all = num(row.live_bytes) + num(row.dead_bytes);
           const dead = all > 0 ? num(row.dead_bytes) / all : undefined;
-          return [name(row, at), count(row.segments), size(row.live_bytes), size(row.dead_bytes), known(dead) ? { text: share(dead), value: dead, shade: 0.6 * dead } : MISSING];
+          return [name(row, at), cells.count(row.segments), cells.size(row.live_bytes), cells.size(row.dead_bytes), cells.share(dead, { shade: 0.6 * num(dead) })];
         }),
       }));
     });
@@ -59,8 +126,9 @@ const Stores = (() => {
       const { counts } = store;
       return el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "Objects", store)), table({
         caption: "Objects", columns: [{ title: "Kind", text: true }, { title: "Number" }, { title: "Size" }],
-        rows: [["Files", count(counts.files), size(counts.size_bytes)], ["Of these, large", count(counts.large_files), size(counts.large_size_bytes)], ["Names of files with several", count(counts.links), MISSING],
-          ["Directories", count(counts.directories), MISSING], ["Symbolic links", count(counts.symlinks), MISSING], ["Fifos, sockets, devices", count(counts.special), MISSING]],
+        rows: [["Files", cells.count(counts.files), cells.size(counts.size_bytes)], ["Of these, large", cells.count(counts.large_files), cells.size(counts.large_size_bytes)],
+          ["Names of shared files", cells.count(counts.links), MISSING], ["Directories", cells.count(counts.directories), MISSING], ["Symbolic links", cells.count(counts.symlinks), MISSING],
+          ["Fifos, sockets, devices", cells.count(counts.special), MISSING]],
       }));
     });
     return parts.length ? { id: "objects", title: "Objects", short: "Objects", lead: [], parts } : null;
@@ -70,10 +138,10 @@ const Stores = (() => {
     const parts = data.stores.filter((store) => store.snapshots?.length).map((store) => el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "Snapshots", store)),
       el("p", { class: "note" }, `They alone keep ${count(store.held_objects)} ${num(store.held_objects) === 1 ? "object" : "objects"}, ${size(store.held_size_bytes)}.`), table({
         caption: "Snapshots", columns: [{ title: "Name", text: true }, { title: "Taken", text: true }, { title: "Objects it alone keeps" }, { title: "Size" }],
-        rows: store.snapshots.map((one) => [{ text: one.name, name: true }, date(one.created_seconds), count(one.alone_objects), size(one.alone_size_bytes)]),
+        rows: store.snapshots.map((one) => [{ text: one.name, name: true }, date(one.created_seconds), cells.count(one.alone_objects), cells.size(one.alone_size_bytes)]),
       })));
     return parts.length ? { id: "snapshots", title: "Snapshots", short: "Snapshots", lead: [], parts } : null;
   }
 
-  return { devices, segments, objects, snapshots, scrubbed };
+  return { picture, devices, segments, objects, snapshots, scrubbed };
 })();

@@ -31,6 +31,7 @@ Pages.add("store", (data) => {
         ["Large files", size(total("unit_bytes")), "stripe units with parity"],
         ["Last scrub", Stores.scrubbed(stores[0])],
       ]),
+      Stores.picture(data),
     ],
     footer: Shell.footer({
       method: [

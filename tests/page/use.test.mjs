@@ -99,7 +99,7 @@ all("GRANULO_CACHE_PAGE", chartsOfCaches, { "misses-0": /Cache of/ }, (data) => 
   for (const study of data.studies) [study.trace, study.notes] = [HOSTILE, [HOSTILE]];
 }, (data) => { data.studies = []; });
 
-all("GRANULO_STORE_PAGE", () => [], {}, (data) => {
+all("GRANULO_STORE_PAGE", () => ["fill"], { fill: /Device \d/ }, (data) => {
   for (const store of data.stores) {
     store.home = HOSTILE;
     for (const device of store.devices) [device.path, device.trouble] = [HOSTILE, HOSTILE];

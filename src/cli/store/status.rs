@@ -16,7 +16,9 @@ use crate::report::store::{format_minute, write_fact, write_sentences};
 use crate::report::store_page;
 use crate::report::table::table;
 use crate::store::ids::DeviceNumber;
-use crate::store::{AgedSegments, Census, DeviceState, DeviceStatus, HeldBySnapshots, StoreStatus, Time, UnknownPin};
+use crate::store::{
+    AgedSegments, Census, DeviceState, DeviceStatus, Geometry, HeldBySnapshots, StoreStatus, Time, UnknownPin,
+};
 use crate::units::{escape, escape_path, format_count, format_counted, format_share, format_size, format_time};
 
 /// Show the devices of a store, how full they are, and pending work
@@ -48,6 +50,8 @@ struct StatusDocument {
     devices: Vec<DeviceDocument>,
     records_in_sight: bool,
     redundancy: Vec<String>,
+    copies: u8,
+    parity_units: u8,
     alignment_bytes: Option<u64>,
     packed_bytes: u64,
     records: u64,
@@ -102,6 +106,7 @@ struct DeviceDocument {
     available_bytes: Option<u64>,
     fill_fraction: Option<f64>,
     segment_bytes: u64,
+    dead_bytes: u64,
     unit_bytes: u64,
 }
 
@@ -125,7 +130,7 @@ impl StatusArguments {
         let held = store.held_by_snapshots()?;
         let is_kept = self.document.report.is_some() || self.document.output.is_some();
         let ages = if self.count || is_kept { Some(store.segment_ages()?) } else { None };
-        let document = document(&status, &held, ages.as_deref());
+        let document = document(&status, &store.geometry(), &held, ages.as_deref());
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
         emit_with(&self.document, &document, |value| store_page::part(&[value]))?;
         if !self.document.json {
@@ -292,7 +297,12 @@ fn census_words(census: &Census) -> String {
     )
 }
 
-fn document(status: &StoreStatus, held: &HeldBySnapshots, ages: Option<&[AgedSegments]>) -> StatusDocument {
+fn document(
+    status: &StoreStatus,
+    geometry: &Geometry,
+    held: &HeldBySnapshots,
+    ages: Option<&[AgedSegments]>,
+) -> StatusDocument {
     let age = |of: &AgedSegments| AgeDocument {
         younger_than_days: of.younger_than_days,
         segments: of.segments,
@@ -310,6 +320,7 @@ fn document(status: &StoreStatus, held: &HeldBySnapshots, ages: Option<&[AgedSeg
         available_bytes: device.room.map(|room| room.available_bytes),
         fill_fraction: device.fill_fraction(),
         segment_bytes: device.segment_bytes,
+        dead_bytes: device.dead_bytes,
         unit_bytes: device.unit_bytes,
     };
     let unknown_pin = |pin: &UnknownPin| UnknownPinRecord { path: escape_path(&pin.path), cause: pin.cause.clone() };
@@ -331,6 +342,8 @@ fn document(status: &StoreStatus, held: &HeldBySnapshots, ages: Option<&[AgedSeg
         devices: status.devices.iter().map(device).collect(),
         records_in_sight: status.sees_log,
         redundancy: status.redundancy.clone(),
+        copies: geometry.copies,
+        parity_units: geometry.parity,
         alignment_bytes: status.alignment.bytes(),
         packed_bytes: status.packed_bytes,
         records: status.live_records,

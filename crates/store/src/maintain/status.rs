@@ -42,6 +42,8 @@ pub struct DeviceStatus {
     pub room: Option<Room>,
     /// Bytes of segments on it.
     pub segment_bytes: u64,
+    /// Bytes of dead records and of commits in these.
+    pub dead_bytes: u64,
     /// Bytes of units of large objects on it.
     pub unit_bytes: u64,
 }
@@ -228,11 +230,17 @@ impl Engine {
     pub(crate) fn status(&self, with_census: bool) -> Result<StoreStatus> {
         self.refresh()?;
         let view = self.view().clone();
-        let (mut segment_bytes, mut unit_bytes): (BTreeMap<DeviceNumber, u64>, BTreeMap<DeviceNumber, u64>) =
-            Default::default();
+        let (mut segment_bytes, mut dead_on, mut unit_bytes): (
+            BTreeMap<DeviceNumber, u64>,
+            BTreeMap<DeviceNumber, u64>,
+            BTreeMap<DeviceNumber, u64>,
+        ) = Default::default();
         let rows: Vec<_> = view.state.segments.values().filter(|row| !self.is_superseded(row.number)).collect();
         for row in view.state.segments.values() {
+            // Of a segment that was moved, nothing is live.
+            let dead = if self.is_superseded(row.number) { row.size_bytes } else { dead_bytes(row).unwrap_or(0) };
             for &device in &row.devices {
+                *dead_on.entry(device).or_default() += dead;
                 *segment_bytes.entry(device).or_default() += row.size_bytes;
             }
         }
@@ -251,6 +259,7 @@ impl Engine {
             trouble: explain_trouble(slot),
             room: slot.device.room().ok().filter(|_| slot.is_readable()),
             segment_bytes: segment_bytes.get(&slot.entry.number).copied().unwrap_or(0),
+            dead_bytes: dead_on.get(&slot.entry.number).copied().unwrap_or(0),
             unit_bytes: unit_bytes.get(&slot.entry.number).copied().unwrap_or(0),
         };
         let scrub = view.state.notes.get(FINISHED).and_then(|note| finished(std::str::from_utf8(note).ok()?));
