@@ -3,25 +3,35 @@
 "use strict";
 
 const Histories = (() => {
-  const { el, num, known, count, size, share, inUnit, table, MISSING } = Format;
+  const { el, num, known, count, size, share, inUnit, cells, table, MISSING } = Format;
   const { Figure, line } = Figures;
   const SECONDS_A_DAY = 86400;
   // What a panel shows: title, unit, and its lines.
   const PANELS = [
     ["Files", "count", [["files", "Files", "c1"], ["small_files", "Small files", "c2", "dashed", [6, 4]]]],
     ["Bytes", "bytes", [["size_bytes", "Size", "c3"], ["allocated_bytes", "Allocated", "c4", "dashed", [6, 4]]]],
-    ["The file system", "bytes", [["used_bytes", "In use", "c5"], ["capacity_bytes", "Capacity", "c6", "dotted", [1.5, 3]]]],
+    ["The file system", "bytes", [["used_bytes", "In use", "c5"], ["full_bytes", "Full", "c6", "dotted", [1.5, 3]]]],
   ];
   const nameOf = (tree) => (tree.host ? `${tree.name} on ${tree.host}` : tree.name);
   const titled = (data, text, tree) => (data.trees.length > 1 ? `${text}: ${nameOf(tree)}` : text);
   const dayOf = (point) => num(point.taken_at_seconds) / SECONDS_A_DAY;
   const current = (trend) => num(trend.recent_per_day ?? trend.per_day);
 
+  /** What is in use and what users may still write: at this, a file system is full, as df has it. */
+  const fullAt = (point) => (known(point.used_bytes) && known(point.available_bytes) ? num(point.used_bytes) + num(point.available_bytes) : undefined);
+
+  /** Share in use, as df has it; null where it is unknown. */
+  const inUse = (point) => (fullAt(point) > 0 ? num(point.used_bytes) / fullAt(point) : null);
+
   function signed(value, unit) {
     const whole = Math.round(Math.abs(value));
+    if (Math.abs(value) < (unit === "bytes" ? 0.5 : 0.005)) return "±0";
     const text = unit === "bytes" ? size(whole) : Math.abs(value) < 10 ? Format.decimal(Math.abs(value), 2) : count(whole);
     return `${value < 0 ? "−" : "+"}${text}`;
   }
+
+  /** The same as a cell of a table. */
+  const growing = (value, unit) => (known(value) ? { text: signed(num(value), unit), value } : MISSING);
 
   /** Growth a day in words; nothing where it is unknown. */
   const perDay = (trend, unit) => (trend ? `${signed(current(trend), unit)} a day` : null);
@@ -30,7 +40,7 @@ const Histories = (() => {
 
   function curves(data) {
     const parts = data.trees.map((tree, number) => {
-      const { points } = tree;
+      const points = tree.points.map((point) => ({ ...point, full_bytes: fullAt(point) }));
       const all = points.map(dayOf);
       const [from, to] = [Math.min(...all), Math.max(...all)];
       if (tree.anonymous || !(to > from)) return null;
@@ -59,7 +69,7 @@ const Histories = (() => {
             tip: (place) => {
               const point = nearest(place);
               return {
-                title: Format.time(point.taken_at),
+                title: exactTime(tree, point),
                 rows: seen.flatMap(({ unit, lines }) => lines.map(([field, label, tint, dash]) => ({ color: color(tint), dash, label, value: inUnit(point[field], unit) }))),
               };
             },
@@ -82,8 +92,8 @@ const Histories = (() => {
       return el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "Growth a day", tree)), table({
         caption: "Growth a day",
         columns: [{ title: "", text: true }, { title: "Over all surveys" }, { title: "In the last 30 days" }, { title: "Left" }, { title: "Full in" }, { title: "On" }],
-        rows: rows.map(([title, trend, unit, forecast]) => [title, signed(num(trend.per_day), unit), known(trend.recent_per_day) ? signed(num(trend.recent_per_day), unit) : MISSING,
-          forecast ? inUnit(forecast.left, unit) : "", forecast ? (known(forecast.days) ? Format.days(Math.round(num(forecast.days))) : "many years") : "", forecast?.full_at ? Format.time(forecast.full_at).split(",")[0] : ""]),
+        rows: rows.map(([title, trend, unit, forecast]) => [title, growing(trend.per_day, unit), growing(trend.recent_per_day, unit),
+          forecast ? cells.inUnit(forecast.left, unit) : "", forecast ? (known(forecast.days) ? Format.days(Math.round(num(forecast.days))) : current(trend) > 0 ? "many years" : "never at this rate") : "", forecast?.full_at ? Format.time(forecast.full_at).split(",")[0] : ""]),
       }));
     }).filter(Boolean);
     return parts.length ? { id: "growth", title: "Growth", short: "Growth", lead: [], parts } : null;
@@ -91,19 +101,26 @@ const Histories = (() => {
 
   // ---------------------------------------------------------------- surveys
 
+  /** The time of a survey; with seconds where another one was in the same minute. */
+  function exactTime({ points }, point) {
+    const text = Format.time(point.taken_at);
+    const alike = points.filter((other) => Format.time(other.taken_at) === text).length > 1;
+    return alike ? text.replace(" UTC", `:${String(new Date(point.taken_at).getUTCSeconds()).padStart(2, "0")} UTC`) : text;
+  }
+
   function surveys(data) {
     const parts = data.trees.map((tree) => el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "Surveys", tree)), table({
       caption: "Surveys",
       sortable: true,
       columns: [{ title: "Taken", text: true }, { title: "Files" }, { title: "Small files" }, { title: "Directories" }, { title: "Size" }, { title: "Allocated" }, { title: "In use" }, { title: "File", text: true }],
-      rows: tree.points.map((point) => [{ text: Format.time(point.taken_at), value: num(point.taken_at_seconds) },
-        ...["files", "small_files", "directories"].map((field) => ({ text: count(point[field]), value: num(point[field]) })),
-        ...["size_bytes", "allocated_bytes"].map((field) => ({ text: size(point[field]), value: num(point[field]) })),
-        num(point.capacity_bytes) > 0 ? { text: share(num(point.used_bytes) / num(point.capacity_bytes)), value: num(point.used_bytes) / num(point.capacity_bytes) } : { text: MISSING, value: -1 },
+      rows: tree.points.map((point) => [{ text: exactTime(tree, point), value: num(point.taken_at_seconds) },
+        ...["files", "small_files", "directories"].map((field) => cells.count(point[field])),
+        ...["size_bytes", "allocated_bytes"].map((field) => cells.size(point[field])),
+        cells.share(inUse(point)),
         { text: point.source, name: true }]),
     })));
     return { id: "surveys", title: "Surveys", short: "Surveys", lead: [], parts };
   }
 
-  return { curves, growth, surveys, perDay };
+  return { curves, growth, surveys, perDay, inUse };
 })();

@@ -28,8 +28,8 @@ Pages.add("history", (data) => {
       alone && Shell.keys([
         ["Files", count(last.files), Histories.perDay(tree.files, "count")],
         ["Bytes", size(last.size_bytes), Histories.perDay(tree.size_bytes, "bytes")],
-        ["In use", num(last.capacity_bytes) > 0 ? share(num(last.used_bytes) / num(last.capacity_bytes)) : Format.MISSING, "of the file system"],
-        ["Full in", full ? days(Math.round(num(full.days))) : Format.MISSING, full && `of ${full.of}`],
+        ["In use", Histories.inUse(last) === null ? Format.MISSING : share(Histories.inUse(last)), "of what users may fill, as df has it"],
+        ["Full in", full ? days(Math.round(num(full.days))) : Format.MISSING, full && `of ${full.of}, at this rate`],
       ]),
     ],
     footer: Shell.footer({

@@ -14,10 +14,21 @@ Pages.add("survey", (data) => {
     walk: "walked the tree", "inode-scan": "scanned inode tables", merge: "merged from several surveys", fsstats: "read from an fsstats file", published: "published table", list: "read from a list of sizes",
   };
 
+  /**
+   * What is in use of a file system, as df has it: room that only root may use is neither free nor in use by anyone, so
+   * that free is what users may write, and all is what is in use and free.
+   */
+  function room({ capacity_bytes, free_bytes, available_bytes }) {
+    if (![capacity_bytes, available_bytes].every(known)) return null;
+    const used = num(capacity_bytes) - num(known(free_bytes) ? free_bytes : available_bytes);
+    const all = used + num(available_bytes);
+    return { used, free: num(available_bytes), fraction: all > 0 ? used / all : 0 };
+  }
+
   /** Kind, size and room of a file system. */
-  function fileSystem({ kind, capacity_bytes, available_bytes }) {
-    const room = known(capacity_bytes) && known(available_bytes) ? [`${size(capacity_bytes)}, ${size(available_bytes)} free`] : [];
-    return [kind, ...room].filter(Boolean).join(", ");
+  function fileSystem(found) {
+    const has = room(found);
+    return [found.kind, ...(has ? [`${size(found.capacity_bytes)}, ${share(has.fraction)} in use, ${size(has.free)} free`] : [])].filter(Boolean).join(", ");
   }
 
   function header(shown) {
@@ -42,6 +53,22 @@ Pages.add("survey", (data) => {
         survey.resolution === "buckets" && ["", "Interpolated from a table"],
       ].filter(Boolean),
     });
+  }
+
+  /** The machine and the file systems of a survey, as the kernel described them. */
+  function machines(shown) {
+    const list = shown.survey.machines ?? [];
+    const parts = list.map(({ host, kernel, file_systems: systems }) => {
+      const pairs = (found) => [
+        ["Surveyed on it", (found.roots ?? []).join(", ")], ["Type", found.kind], ["Device", found.device], ["Mounted at", found.mount_point], ["Mount options", found.mount_options],
+        ["Label", found.label], ["UUID", found.uuid],
+        ["In use", room(found) && [`${size(room(found).used)}, ${share(room(found).fraction)}`, el("small", {}, `${size(room(found).free)} free, as df has it; capacity ${size(found.capacity_bytes)}`)]],
+        ["Inodes in use", known(found.inodes) && num(found.inodes) > 0 ? `${count(num(found.inodes) - num(found.free_inodes))}, ${share(1 - num(found.free_inodes) / num(found.inodes))}` : null],
+      ].filter(([, value]) => value);
+      return el("div", { class: "block" }, el("h3", { class: "name" }, [host, kernel && `Linux ${kernel}`].filter(Boolean).join(", ") || "Machine"),
+        (systems ?? []).map((found) => el("dl", { class: "facts" }, pairs(found).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: "name" }, value))))));
+    });
+    return parts.length > 0 && { id: "machine", title: list.length > 1 ? "Machines and file systems" : "Machine and file system", short: "Machine", lead: [], parts };
   }
 
   function warnings(shown) {

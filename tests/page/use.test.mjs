@@ -123,6 +123,55 @@ all("GRANULO_ALLOCATE_PAGE", (data) => (sizesOf(data).size > 2 ? ["allocated"] :
   for (const layout of data.allocations) layout.model = HOSTILE;
 }, (data) => { data.allocations = []; });
 
+const chartsOfComparisons = ({ comparison: { growth } }) => {
+  const has = (key) => growth?.[key].by_size.length || growth?.[key].by_files.length;
+  const changed = ["directories", "owners", "extensions"].filter(has);
+  return [...changed.map((key) => `changed-${key}`), ...(growth?.by_size.length ? ["changed-sizes"] : []), "compared"];
+};
+
+all("GRANULO_COMPARE_PAGE", chartsOfComparisons, { "changed-directories": /bytes/, "changed-sizes": /files/, compared: /or smaller/ }, ({ comparison }) => {
+  for (const source of comparison.sources) [source.name, source.host] = [HOSTILE, HOSTILE];
+  for (const pair of comparison.distances) [pair.a, pair.b] = [HOSTILE, HOSTILE];
+  const { growth } = comparison;
+  if (!growth) return;
+  [growth.name, growth.host, growth.notes] = [HOSTILE, HOSTILE, [HOSTILE]];
+  for (const [key, field] of [["directories", "path"], ["owners", "name"], ["extensions", "extension"]]) {
+    for (const list of Object.values(growth[key])) for (const row of list) row[field] = HOSTILE;
+  }
+}, (data) => { data.comparison.sources = []; });
+
+all("GRANULO_CHECK_PAGE", ({ check }) => (check.problem_count ? ["problems"] : []), { problems: /what helps/ }, ({ check }) => {
+  check.home = check.host = HOSTILE;
+  for (const problem of check.problems) [problem.path, problem.object, problem.cause] = [HOSTILE, HOSTILE, HOSTILE];
+}, (data) => { data.check = {}; });
+
+const [comparisonPage] = pagesOf("GRANULO_COMPARE_PAGE").filter((file) => dataOf(file).comparison.growth);
+test("a comparison opens with a picture of what changed", { skip: !comparisonPage && "there is no page of one tree" }, () => visit(comparisonPage, DESKTOP, async (page) => {
+  const box = await chart(page, "changed-directories").boundingBox();
+  assert.ok(box.y + box.height / 2 < 900, `the picture is at ${box.y}`);
+  const text = await page.innerText("main");
+  assert.match(text, /between the surveys|files and/);
+  for (const title of ["Owners", "File types, by extension", "Change by size of the files"]) assert.ok(text.includes(title), title);
+}));
+
+const [storePage] = pagesOf("GRANULO_STORE_PAGE");
+test("a device whose content is nowhere else cannot be rebuilt", { skip: !storePage && "there is no page of a store" }, () => visit(variant(storePage, "alone", ({ stores: [store] }) => {
+  store.devices = store.devices.slice(0, 1);
+  Object.assign(store, { copies: 1, parity_units: 0 });
+}), DESKTOP, async (page) => {
+  assert.match(await page.innerText("#devices"), /cannot be rebuilt/);
+  assert.doesNotMatch(await page.innerText("#devices tbody"), / ms| s\b/);
+}));
+
+const [historyPage] = pagesOf("GRANULO_HISTORY_PAGE");
+test("a history has room as df has it, and tells surveys of one minute apart", { skip: !historyPage && "there is no page of a history" }, () => visit(variant(historyPage, "room", ({ trees: [tree] }) => {
+  for (const point of tree.points) Object.assign(point, { capacity_bytes: 1000, used_bytes: 300, available_bytes: 100 });
+  for (const [at, second] of [[0, "01"], [1, "44"]]) tree.points[at].taken_at = `2026-07-01T03:00:${second}Z`;
+}), DESKTOP, async (page) => {
+  assert.match(await page.innerText(".keys"), /75\.0 %/);
+  assert.match(await page.innerText("#surveys"), /03:00:01 UTC[^]*03:00:44 UTC/);
+}));
+
 all("GRANULO_RESULT_PAGE", () => [], {}, (data) => {
   data.name = HOSTILE;
   for (const fact of data.document.facts) [fact.name, fact.text] = [HOSTILE, HOSTILE];
