@@ -224,7 +224,7 @@ Pages.add("survey", (data) => {
     }
     const sections = [
       Sections.buckets(shown), Sections.cumulative(shown, all, data.published), Sections.blockSizes(shown, all), Sections.overhead(shown),
-      Sections.ages(shown), Places.where(shown), Places.others(shown), Places.counted(shown),
+      Ages.section(shown), Places.where(shown), Places.others(shown), Places.counted(shown), machines(shown),
     ].filter(Boolean);
     Shell.show({
       subject: "survey", sections, pick: sourcePick(), footer: footer(shown),

@@ -21,6 +21,7 @@ pub(crate) mod history_page;
 mod nodes;
 mod origin;
 pub mod page;
+mod page_ages;
 pub(crate) mod paragraphs;
 pub(crate) mod plan;
 pub(crate) mod plan_page;

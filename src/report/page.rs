@@ -40,7 +40,11 @@ pub(super) struct Scripts {
 const SCRIPTS: Scripts = Scripts {
     kind: "survey",
     sections: include_str!("../../web/sections.js"),
-    details: concat!(include_str!("../../web/treemap.js"), include_str!("../../web/places.js")),
+    details: concat!(
+        include_str!("../../web/treemap.js"),
+        include_str!("../../web/ages.js"),
+        include_str!("../../web/places.js")
+    ),
     script: include_str!("../../web/report.js"),
 };
 
@@ -57,6 +61,8 @@ struct Page<'a> {
 struct SourceRecord<'a> {
     survey: Document<'a>,
     curve: Vec<UpToRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ages: Option<super::page_ages::Ages>,
     words: Vec<String>,
 }
 
@@ -97,6 +103,7 @@ pub(crate) fn part(surveys: &[Survey]) -> io::Result<Part> {
             .map(|survey| SourceRecord {
                 survey: Document::of(survey, Detail::Summary),
                 curve: curve(survey.distributions.of(Measure::FileSize)),
+                ages: super::page_ages::Ages::of(survey),
                 words: sentences(survey),
             })
             .collect(),

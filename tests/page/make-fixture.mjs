@@ -234,6 +234,30 @@ const survey = {
       { path: "/srv/data/private", operation: "open directory", cause: "Permission denied (os error 13)" }],
   },
 };
+// As report/page_ages.rs has them; a fifth of the files is reset, as where packages were unpacked.
+const BREAKS = [30, 90, 365, 730, 1825];
+function sideOfAges(stamp, weight) {
+  const list = files.map((file) => [file[stamp], weight(file)]).sort((a, b) => a[0] - b[0]);
+  const whole = list.reduce((sum, [, part]) => sum + part, 0);
+  const until = (days) => list.reduce((sum, [age, part]) => (age < days ? sum + part : sum), 0) / whole;
+  const quantile = (share) => {
+    let left = share * whole;
+    return list.find(([, part]) => (left -= part) <= 0)[0];
+  };
+  const edges = [0, ...BREAKS.map(until), 1];
+  return {
+    fractions: edges.slice(1).map((edge, at) => round(0.8 * (edge - edges[at]))), reset_fraction: 0.2,
+    half_days: quantile(0.5), nine_tenths_days: quantile(0.9), oldest_days: list.at(-1)[0],
+  };
+}
+const ages = { breaks_days: BREAKS, times: ["mtime", "ctime", "atime"].map((name) => ({ name, files: sideOfAges(name, () => 1), bytes: sideOfAges(name, (file) => file.size) })) };
+survey.machines = [{
+  host: "alpha", kernel: "6.1.0-18-amd64",
+  file_systems: [{
+    roots: survey.roots, kind: "xfs", label: "<b>data</b>", uuid: "10111213-1415-1617-1819-1a1b1c1d1e1f", device: "/dev/sdb1", mount_point: "/srv", mount_options: "rw,noatime",
+    capacity_bytes: 4 * 2 ** 40, free_bytes: 2 ** 40, available_bytes: 0.75 * 2 ** 40, inodes: 1e8, free_inodes: 9e7,
+  }],
+}];
 const small = survey.up_to.find((point) => point.size_bytes === SMALL);
 const percent = (fraction) => `${(fraction * 100).toFixed(1)} %`;
 const words = [
@@ -243,8 +267,8 @@ const words = [
   "A sentence from the data: <b>not bold</b>.",
 ];
 const data = {
-  schema: "granulo/report/1", title: "Survey of /srv/data <script>alert(0)</script>", generated_at: "2026-11-21T07:06:25Z", granulo_version: "0.1.0",
-  sources: [{ survey, curve, words }], published,
+  schema: "granulo/report/1", title: "Survey of /srv/data <script>alert(0)</script>", generated_at: "2026-11-21T07:06:25Z", granulo_version: "0.1.0", granulo_commit: "0123456789ab",
+  sources: [{ survey, curve, ages, words }], published,
 };
 const text = JSON.stringify(data).replace(/"big:(\d+)"/g, "$1");
 writeFileSync(join(dirname(fileURLToPath(import.meta.url)), "fixture.json"), `${text}\n`);

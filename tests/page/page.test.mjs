@@ -17,7 +17,7 @@ import { page as render } from "./template.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const fixture = readFileSync(join(here, "fixture.json"), "utf8");
-const CHARTS = ["tree", "buckets", "cumulative", "block-size", "overhead-by-size", "ages", "directories", "owners", "extensions", "distribution"];
+const CHARTS = ["tree", "buckets", "cumulative", "block-size", "overhead-by-size", "ages", "age-curves", "directories", "owners", "extensions", "distribution"];
 
 /** A page made from the fixture after `change`, as a file. */
 function variant(name, change = () => {}) {
@@ -245,7 +245,11 @@ describe("a page with hostile names", () => {
     assert.match(csv, /\r\n[^,]+,\d{4,},\d+/);
     assert.match(csv, /<script>alert\(6\)<\/script>,/);
     const formula = await page.evaluate(() => Save.csv({ columns: [{ title: "a" }, { title: "b" }], rows: [["=1+1", "−1,234.5"], ["x\"y,z", { text: "1 KiB", value: 1024 }]] }));
-    assert.equal(formula, "a,b\r\n'=1+1,-1234.5\r\n\"x\"\"y,z\",1024\r\n");
+    assert.equal(formula, "a,\"b, bytes\"\r\n'=1+1,-1234.5\r\n\"x\"\"y,z\",1024\r\n");
+    await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = true; }));
+    const buckets = (await saved("#figure-buckets .data-body .save button")).content.toString();
+    assert.match(buckets, /^File size,Files,"Share of the files, fraction","Bytes, bytes","Share of the bytes, fraction"\r\n/);
+    assert.match(buckets, /\r\n4 KiB up to 8 KiB,\d+,0\.\d{4,},\d{6,},0\.\d{5,}\r\n/);
   }));
 
   test("tooltips stand beside what they explain", () => visit(file, DESKTOP, async (page) => {
@@ -256,6 +260,52 @@ describe("a page with hostile names", () => {
       const covers = px > shown.x && px < shown.x + shown.width && py > shown.y && py < shown.y + shown.height;
       assert.ok(!covers, `${name}: the pointer at ${px}, ${py} is under ${JSON.stringify(shown)}`);
     }
+  }));
+
+  test("tooltips of the map do not cover the rectangle that they explain", () => visit(file, DESKTOP, async (page) => {
+    for (const [x, y] of [[0.1, 0.5], [0.45, 0.3], [0.9, 0.8]]) {
+      await hover(page, "tree", x, y);
+      const shown = await tip(page, "tree").boundingBox();
+      assert.ok(shown.width < 400, `${shown.width} px wide`);
+      // The rectangle that is chosen has a dark border.
+      const hit = await page.evaluate(([left, top]) => {
+        const under = document.elementsFromPoint(left, top).find((node) => node.tagName === "path" && node.closest('[data-chart="tree"]'));
+        const { x: a, y: b, width, height } = under.getBoundingClientRect();
+        return { a, b, width, height };
+      }, await chart(page, "tree").boundingBox().then((box) => [box.x + box.width * x, box.y + box.height * y]));
+      const covers = Math.min(hit.a + hit.width, shown.x + shown.width) - Math.max(hit.a, shown.x) > 4 && Math.min(hit.b + hit.height, shown.y + shown.height) - Math.max(hit.b, shown.y) > 4;
+      assert.ok(!covers, `${JSON.stringify(shown)} covers ${JSON.stringify(hit)}`);
+    }
+  }));
+
+  test("the map shows no names that were cut to a few letters", () => visit(file, DESKTOP, async (page) => {
+    const shown = () => page.$$eval('[data-chart="tree"] svg text', (nodes) => nodes.filter((node) => node.style.display !== "none").map((node) => node.textContent));
+    for (const key of ["measure:bytes", "measure:files", "measure:overhead"]) {
+      await page.click(`#figure-tree [data-control="${key}"]`);
+      await settle(page);
+      const names = new Set(JSON.parse(fixture).sources[0].survey.tree.nodes.map((node) => node.name).join("/").split("/"));
+      for (const text of await shown()) {
+        assert.ok(["files here", "others"].includes(text) || text.endsWith("…") && text.length > 4 || text.split("/").every((word) => names.has(word)), `"${text}" is a stump`);
+      }
+    }
+    await page.click('#figure-tree [data-control="measure:overhead"]');
+    assert.match(await page.innerText("#figure-tree h3"), /^Where the overhead is$/);
+    await page.click('#figure-tree [data-control="measure:files"]');
+    assert.match(await page.innerText("#figure-tree h3"), /^Where the files are$/);
+  }));
+
+  test("says which machine, how full, and which build", () => visit(file, DESKTOP, async (page) => {
+    assert.match(await page.innerText(".head"), /alpha[^]*xfs, 4 TiB, 80\.0 % in use, 768 GiB free/);
+    assert.match(await page.innerText("#machine"), /6\.1\.0-18-amd64[^]*\/dev\/sdb1[^]*rw,noatime[^]*<b>data<\/b>[^]*10111213-1415[^]*3 TiB, 80\.0 %[^]*10\.0 %/);
+    assert.match(await page.innerText("footer"), /granulo 0\.1\.0 \(0123456789ab\)/);
+  }));
+
+  test("keeps what packaging reset apart from ages", () => visit(file, DESKTOP, async (page) => {
+    assert.match(await page.innerText("#figure-ages .legend"), /less than 30 d[^]*reset by packaging/);
+    const table = await page.innerText("#ages .scroll");
+    assert.match(table, /Modified \(mtime\)[^]*20\.0 %/);
+    await hover(page, "ages", 0.5, 0.2);
+    assert.match(await tip(page, "ages").innerText(), /90 d to 1 y/);
   }));
 
   test("keeps integers beyond 2^53 exact", () => visit(file, DESKTOP, async (page) => {
@@ -273,8 +323,9 @@ describe("a page of a published table", () => {
     data.title = "VU 2005";
     source.curve = data.published[1].curve;
     source.words = [];
+    delete source.ages;
     Object.assign(source.survey, {
-      name: "vu-2005", roots: [], method: "published", resolution: "buckets", taken_at: null, elapsed_seconds: 0, complete: true, where: null, tree: null,
+      name: "vu-2005", roots: [], machines: [], method: "published", resolution: "buckets", taken_at: null, elapsed_seconds: 0, complete: true, where: null, tree: null,
       overhead_by_size: { positive: [], negative: [] }, errors: { by_kind: [], examples: [] },
       counts: { files: 1_700_000, directories: 0, symlinks: 0, special: 0, hard_links_skipped: 0, errors: 0, empty_files: 19_000 },
     });
@@ -370,6 +421,7 @@ describe("a page with nothing in it", () => {
   test("stands an empty tree", () => visit(variant("empty", (data) => {
     const [source] = data.sources;
     source.words = ["No files."];
+    delete source.ages;
     source.curve = [{ size_bytes: 0, files_fraction: 0, bytes_fraction: 0 }];
     source.survey.up_to = [];
     source.survey.where = { limit: 20, directories: { own: {}, subtree: {} }, owners: { complete: true, max_error: 0, rows: [] }, extensions: { complete: true, max_error: 0, rows: [] } };

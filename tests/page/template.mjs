@@ -21,7 +21,7 @@ export function page(json) {
     figure: read("figure.js"),
     shell: read("shell.js"),
     sections: read("sections.js"),
-    details: read("treemap.js") + read("places.js"),
+    details: read("treemap.js") + read("ages.js") + read("places.js"),
     script: read("report.js"),
     data: escapeJson(json),
   };
