@@ -1,7 +1,8 @@
 //! Where the figures of a bench are not to be trusted: differences between targets that are no larger than the spread
 //! of their own samples, and a machine that was busy with something else.
 
-use crate::bench::result::{Document, Series};
+use super::words::Rounds;
+use crate::bench::result::{Details, Document, Series};
 use crate::units::format_share;
 
 /// Measures that one warning names.
@@ -11,7 +12,7 @@ const BUSY: f64 = 0.5;
 
 /// Warnings, the most serious first; empty if there is nothing to warn of.
 pub(super) fn warnings(document: &Document) -> Vec<String> {
-    busy(document).into_iter().chain(noisy(document)).collect()
+    busy(document).into_iter().chain(noisy(document)).chain(noisy_growth(document)).collect()
 }
 
 /// What the machine did besides.
@@ -24,6 +25,28 @@ fn busy(document: &Document) -> Option<String> {
             host.load_before,
             host.cpus,
             if host.cpus == 1 { "processor" } else { "processors" },
+        )
+    })
+}
+
+/// Where rounds differ by more than the last creations of a target do from its first ones.
+fn noisy_growth(document: &Document) -> Option<String> {
+    let Details::Create(details) = &document.details else { return None };
+    let is_noise = |at: usize| {
+        let phases = || details.phases.iter().filter(move |phase| phase.subject == at && phase.phase == "create");
+        let first: Vec<f64> = phases().map(|phase| phase.latencies.first_mean_ns).collect();
+        let last: Vec<f64> = phases().map(|phase| phase.latencies.last_mean_ns).collect();
+        Rounds::of(&first, &last).is_some_and(|rounds| rounds.is_noise)
+    };
+    let subjects = document.subjects.iter().enumerate();
+    let names: Vec<&str> = subjects.filter(|(at, _)| is_noise(*at)).map(|(_, subject)| subject.name.as_str()).collect();
+    let further = names.len().saturating_sub(NAMED);
+    let more = if further > 0 { format!(" and {further} more") } else { String::new() };
+    (!names.is_empty()).then(|| {
+        format!(
+            "Noise is larger than the effect: rounds differ by more than the last creations do from the first ({}{more}). \
+             More rounds may tell whether creating files becomes slower.",
+            names[..names.len().min(NAMED)].join(", "),
         )
     })
 }
@@ -103,6 +126,15 @@ mod tests {
         let of = |subject, samples: &[f64]| Series::new(subject, "read", unit, CacheState::Cold, samples.to_vec());
         let (a, b) = (of(0, a), of(1, b));
         compared(&a, &[&a, &b])
+    }
+
+    #[test]
+    fn the_growth_of_a_time_is_compared_with_its_rounds() {
+        let rounds = Rounds::of(&[1.0, 1.0, 3.0], &[1.2, 1.1, 3.9]).unwrap();
+        assert!(rounds.is_noise && rounds.count == 3, "1.2 times as long, and rounds differ 3 times");
+        let rounds = Rounds::of(&[1.0, 1.1], &[4.0, 4.4]).unwrap();
+        assert!(!rounds.is_noise && (rounds.least, rounds.most) == (4.0, 4.0));
+        assert!(Rounds::of(&[1.0], &[2.0]).is_none(), "one round has no spread");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::bench::fill::Test;
 use crate::bench::result::{
-    CacheDetails, CreateDetails, Details, Document, MetadataDetails, PackDetails, Series, Subject,
+    CacheDetails, CreateDetails, CreatePhase, Details, Document, MetadataDetails, PackDetails, Series, Subject,
 };
 use crate::bench::samples::Spread;
 use crate::units::{format_count, format_duration, format_share, format_size};
@@ -41,6 +41,37 @@ fn times(ratio: f64) -> String {
     }
 }
 
+/// How long the last operations took compared with the first, by round.
+pub(super) struct Rounds {
+    pub(super) count: usize,
+    pub(super) least: f64,
+    pub(super) most: f64,
+    /// Whether rounds differ by more than the first and the last operations do.
+    pub(super) is_noise: bool,
+}
+
+impl Rounds {
+    /// From the times of the first and of the last operations in each round; `None` for one round, which has no spread.
+    pub(super) fn of(first: &[f64], last: &[f64]) -> Option<Rounds> {
+        let ratios: Vec<f64> =
+            first.iter().zip(last).map(|(first, last)| last / first.max(f64::MIN_POSITIVE)).collect();
+        let [ratios, first, last] = [&ratios[..], first, last].map(Spread::of);
+        let noise = (first.max - first.min).max(last.max - last.min);
+        let is_noise = noise > (last.median - first.median).abs();
+        (ratios.count > 1).then(|| Rounds {
+            count: ratios.count as usize,
+            least: ratios.min,
+            most: ratios.max,
+            is_noise,
+        })
+    }
+
+    fn words(&self) -> String {
+        let noise = if self.is_noise { ", which is no more than noise" } else { "" };
+        format!(" ({:.1} to {:.1} times in {} rounds{noise})", self.least, self.most, format_count(self.count as u128))
+    }
+}
+
 fn create(document: &Document, details: &CreateDetails) -> Vec<String> {
     let sentence = |(at, subject): (usize, &Subject)| {
         let phases = |phase: &'static str| {
@@ -51,17 +82,23 @@ fn create(document: &Document, details: &CreateDetails) -> Vec<String> {
             let last = median(phases(phase).map(|passed| passed.latencies.last_mean_ns / 1e9))?;
             Some((first, last))
         };
+        let in_rounds = |figure: fn(&CreatePhase) -> f64| phases("create").map(figure).collect::<Vec<f64>>();
+        let rounds = Rounds::of(
+            &in_rounds(|passed| passed.latencies.first_mean_ns),
+            &in_rounds(|passed| passed.latencies.last_mean_ns),
+        );
         let average = |phase: &'static str| {
             median(phases(phase).map(|passed| passed.elapsed_seconds / passed.latencies.count.max(1) as f64))
         };
         let files = median(phases("create").map(|passed| passed.latencies.count as f64))?;
         let (first, last) = edges("create")?;
         let mut text = format!(
-            "{}: of {} files, creating each of the last thousand took {}, {} as long as the first",
+            "{}: of {} files, creating each of the last thousand took {}, {} as long as the first{}",
             subject.name,
             format_count(files as u128),
             format_duration(last),
             times(last / first.max(f64::MIN_POSITIVE)),
+            rounds.as_ref().map_or_else(String::new, Rounds::words),
         );
         if let (Some(created), Some(deleted)) = (average("create"), average("delete")) {
             text.push_str(&format!(
