@@ -451,8 +451,12 @@ const PlanSections = (() => {
     const code = text && el("pre", { class: "name", tabindex: "0", "aria-label": `Commands for ${tier.model}` }, el("code", {}, text));
     return el("div", { class: "card", id: "card" }, el("h2", { class: "small" }, text ? "What to buy, and what to type" : "What to buy"),
       el("dl", { class: "facts" }, entries),
+      tier && plan.fast_tiers.length > 1 && el("p", { class: "note" }, `For the first of the ${count(plan.fast_tiers.length)} layouts with a fast tier; the others are below. To choose another: `, el("code", {}, `--model ${shellNames(plan)}`), "."),
       text && el("div", { class: "copy" }, el("span", { class: "dim" }, "Review before you run:"), el("button", { type: "button", onclick: () => copy(text, code, status) }, "Copy"), status), code);
   }
+
+  /** What --model takes: the next layouts with a fast tier, as far as there is room. */
+  const shellNames = (plan) => plan.fast_tiers.slice(1, 4).map((tier) => Shell.shellWord(tier.model)).join(" or ");
 
   /** Block sizes belong to the page only where somebody asked: by name, with reads and writes, a cache, or a tolerance. */
   const asksForBlocks = ({ plan }) => Boolean(plan.block_sizes_asked || plan.operations || plan.caching || (plan.recommendation && num(plan.recommendation.tolerance_fraction) !== 0.05) || !plan.models.length);
