@@ -73,7 +73,7 @@ fn fit(text: &str, width: usize) -> String {
             let (mut line, used) = row.cut(part, &gaps);
             let indent = if number == 0 { 0 } else { INDENT };
             let is_last = number + 1 == parts.len();
-            if let Some(name) = row.name.as_ref().filter(|_| is_last) {
+            if let Some(name) = row.name.as_ref().filter(|name| is_last && !name.is_empty()) {
                 let at = ends[number] + NAME_GAP;
                 line.push_str(&" ".repeat(at - used));
                 line.push_str(&row.before_name);
@@ -285,6 +285,7 @@ mod tests {
     #[test]
     fn a_name_takes_the_room_that_is_left() {
         assert_eq!(fit("     1\tname\n   234\tx\n", 20), "     1  name\n   234  x\n");
+        assert_eq!(fit("     1\tname\n   234\t\n", 20), "     1  name\n   234\n");
         assert_eq!(fit("     1\ta/very/long/name\n   234\tx\n", 16), "     1  a/…/name\n   234  x\n");
         assert_eq!(fit("     1\ta/very/long/name\n   234\tx\n", 12), "     1  a…me\n   234  x\n");
     }

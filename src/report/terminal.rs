@@ -333,7 +333,7 @@ fn write_quantiles(rows: &[Quantiles], out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    heading("Values up to which a share lies: sizes, and ages since files were written and read", out)?;
+    heading("Values up to which a share lies: sizes, and ages since written and read", out)?;
     table(out, |out| {
         write!(out, "{FAINT}{:>10}{:>11}{:>11}", "share", "size", "by bytes")?;
         writeln!(out, "{:>12}{:>10}{:>10}{:>10}{FAINT:#}", "written", "by bytes", "read", "by bytes")?;
