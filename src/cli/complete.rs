@@ -191,6 +191,8 @@ set -l __granulo_values '(granulo complete -- (commandline -opc)[2..-1] (command
 complete -c granulo -a $__granulo_values
 set -l __granulo_models '(granulo complete -- (commandline -opc)[2..-1] (commandline -ct) 2> /dev/null | string replace -- "--model=" "")'
 complete -c granulo -n "__fish_granulo_using_subcommand plan" -l model -x -a $__granulo_models
+complete -c granulo -n "__fish_granulo_using_subcommand trace" -l columns -x -a $__granulo_values
+complete -c granulo -n "__fish_granulo_using_subcommand cache" -l columns -x -a $__granulo_values
 "#;
 
 #[cfg(test)]
