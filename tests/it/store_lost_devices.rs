@@ -327,7 +327,8 @@ fn a_rebuild_waits_for_a_writer_to_end() {
     assert!(rebuild(None).ended(2).said().contains("add --wait"));
     assert!(rebuild(Some("--wait=10ms")).ended(2).said().contains("waiting for it to end"));
     drop(writer);
-    rebuild(Some("--wait")).ended(0);
+    let rebuilt = rebuild(Some("--wait"));
+    assert!(rebuilt.text().contains("is in service again"), "{rebuilt:?}");
 }
 
 #[test]
