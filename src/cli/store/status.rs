@@ -15,6 +15,7 @@ use crate::report::chart::columns;
 use crate::report::store::{format_minute, write_fact, write_sentences};
 use crate::report::store_page;
 use crate::report::table::table;
+use crate::store::bucket::{BucketStatus, Requests, StoredObjects};
 use crate::store::ids::DeviceNumber;
 use crate::store::{
     AgedSegments, Census, DeviceState, DeviceStatus, Geometry, HeldBySnapshots, StoreStatus, Time, UnknownPin,
@@ -78,6 +79,62 @@ struct StatusDocument {
     writer: bool,
     counts: Option<CountsDocument>,
     segment_ages: Option<Vec<AgeDocument>>,
+    bucket: Option<BucketDocument>,
+}
+
+/// What a store has in its bucket, and what this process has asked it.
+#[derive(Serialize)]
+struct BucketDocument {
+    place: String,
+    version: u64,
+    manifest_bytes: u64,
+    fast_objects: u64,
+    fast_bytes: u64,
+    slow_objects: u64,
+    slow_bytes: u64,
+    requests: RequestsDocument,
+}
+
+#[derive(Serialize)]
+struct RequestsDocument {
+    puts: u64,
+    replaces: u64,
+    reads: u64,
+    heads: u64,
+    lists: u64,
+    deletes: u64,
+    put_bytes: u64,
+    read_bytes: u64,
+}
+
+impl RequestsDocument {
+    fn of(requests: &Requests) -> RequestsDocument {
+        RequestsDocument {
+            puts: requests.puts,
+            replaces: requests.replaces,
+            reads: requests.reads,
+            heads: requests.heads,
+            lists: requests.lists,
+            deletes: requests.deletes,
+            put_bytes: requests.put_bytes,
+            read_bytes: requests.read_bytes,
+        }
+    }
+}
+
+impl BucketDocument {
+    fn of(status: &BucketStatus) -> BucketDocument {
+        BucketDocument {
+            place: escape_path(&status.place),
+            version: status.version,
+            manifest_bytes: status.manifest_bytes,
+            fast_objects: status.fast.objects,
+            fast_bytes: status.fast.bytes,
+            slow_objects: status.slow.objects,
+            slow_bytes: status.slow.bytes,
+            requests: RequestsDocument::of(&status.requests),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -193,6 +250,16 @@ fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Writ
         }
     };
     line("index", format!("{}{each}{places}", size(status.index_bytes)))?;
+    if let Some(bucket) = &status.bucket {
+        let objects = |stored: StoredObjects| {
+            format!("{} of {}", format_counted(stored.objects, "object", "objects"), size(stored.bytes))
+        };
+        let slow = match bucket.slow.objects {
+            0 => String::new(),
+            _ => format!(", {} in the cheap class", objects(bucket.slow)),
+        };
+        line("bucket", format!("{}{slow}; manifest {}", objects(bucket.fast), size(bucket.manifest_bytes)))?;
+    }
     if status.waiting_bytes > 0 {
         line("waiting", format!("{} will be freed when readers finish", size(status.waiting_bytes)))?;
     }
@@ -370,5 +437,6 @@ fn document(
         writer: status.has_writer,
         counts: status.census.as_ref().map(counts),
         segment_ages: ages.map(|ages| ages.iter().map(age).collect()),
+        bucket: status.bucket.as_ref().map(BucketDocument::of),
     }
 }
