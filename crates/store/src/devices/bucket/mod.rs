@@ -14,6 +14,7 @@
 //! | `volume` | a table and the log that it is published to; reading, and newer versions |
 //! | `publish` | cuts: what is put into objects, and when; holds |
 //! | `lease`, `lock` | who may publish, and how another process learns that it no longer lives |
+//! | `uploads` | objects on their way while more is written |
 //! | `fetch` | reading objects in few requests, and ahead |
 //! | `streams`, `memory`, `cache` | who reads in order; what of objects is in memory, and on disk |
 //! | `counts` | requests |
@@ -33,6 +34,7 @@ pub(crate) mod platform;
 mod publish;
 mod streams;
 pub(crate) mod table;
+mod uploads;
 pub(crate) mod volume;
 
 pub use counts::{BucketStatus, Requests, StoredObjects};

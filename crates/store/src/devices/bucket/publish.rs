@@ -4,7 +4,8 @@
 //!   reads one before it has another name.
 //! - **Where its bytes go**: a few stay in the body; otherwise those of the files that have most of them are put
 //!   together into objects, one for each directory: what lives equally long. What is small and often written stays in
-//!   the body. A long run of bytes in one file is put as soon as it is there, before any cut, and is named by none yet.
+//!   the body. A long run of bytes in one file is put as soon as it is there, before any cut, while more is written
+//!   (`uploads`); a cut waits for it.
 //! - **When**: a sync of what the engine acknowledges by (segments, extents, superblocks) publishes, unless somebody
 //!   *holds* publications back, and publishes then. Nothing else does: a cut has everything written before it, so order
 //!   needs no sync, and an index is not acknowledged by.
@@ -113,6 +114,15 @@ impl Pack {
 }
 
 impl Author {
+    /// Names an object for a pack; where its pieces are then.
+    fn name(&mut self, class: Class, pack: &Pack) -> Written<(Arc<PublishedObject>, Staged, Moves)> {
+        let staged = self.writer.name_for(class, &pack.bytes)?;
+        let (object, mut moves) = (Arc::new(staged.published(UNPUBLISHED)), Moves::default());
+        self.staged.insert(staged.number(), staged.clone());
+        pack.pieces.iter().for_each(|(piece, offset)| moves.add(piece, &object, *offset));
+        Ok((object, staged, moves))
+    }
+
     /// Puts a pack, and notes where its pieces are.
     fn stage(&mut self, class: Class, pack: Pack, moves: &mut Moves) -> Written<()> {
         if pack.bytes.is_empty() {
@@ -253,6 +263,8 @@ impl Volume {
                 return Ok(Moves::default());
             }
         }
+        // Versions name what is there.
+        self.uploads.finish()?;
         match log {
             Log::Writing(author) => author.publish(cut, kept, self.options.object_bytes),
             Log::Absent | Log::Reading(_) => unreachable!("only a writer changes files"),
@@ -289,13 +301,21 @@ impl Volume {
             let Some(pieces) = files.table.pieces(number) else { return Ok(()) };
             (class_of(name.map_or("", directory_of)), pieces.within(run.clone()).collect())
         };
-        let mut moves = Moves::default();
         let whole = (run.end - run.start) / object_bytes * object_bytes;
-        let staged = chunks(&pieces, run.start..run.start + whole, object_bytes)
+        chunks(&pieces, run.start..run.start + whole, object_bytes)
             .into_iter()
-            .try_for_each(|chunk| author.stage(class, chunk, &mut moves));
+            .try_for_each(|chunk| self.upload(author, class, chunk))
+    }
+
+    /// Has a pack be put while more is written: its bytes are in an object from here on.
+    ///
+    /// # Errors
+    /// It cannot be named, and stays in memory; or one before it cannot be put.
+    fn upload(&self, author: &mut Author, class: Class, pack: Pack) -> io::Result<()> {
+        let (object, staged, moves) = author.name(class, &pack).map_err(|error| self.refused(&error))?;
+        self.uploads.keep(&object, &staged, pack.bytes);
         relocate(&mut lock(&self.files).table, &moves);
-        staged.map_err(|error| self.refused(&error))
+        self.uploads.begin().map_err(|error| io::Error::other(error.to_string()))
     }
 
     /// The error of a request that was not a publication; one that says that the writer has ended ends the volume.

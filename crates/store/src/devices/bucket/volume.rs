@@ -26,6 +26,7 @@ use super::lease::{Heart, Lease};
 use super::lock::Right;
 use super::pieces::{LARGEST_BYTES, Piece, Source};
 use super::table::{FileNumber, FileTable};
+use super::uploads::Uploads;
 use crate::devices::objects::{ObjectError, Objects};
 use crate::devices::published::{Bucket, MANIFEST, Manifest, PublishedObject, Reader, Staged, Surroundings, Writer};
 use crate::error::{Error, ErrorKind, Result};
@@ -42,6 +43,8 @@ pub struct BucketOptions {
     /// Size of the objects in bytes that a writer puts, if it has as much; also the memory that each file needs until
     /// then.
     pub object_bytes: u64,
+    /// Objects that are put while more is written, each in memory until then; 0: writing waits for each.
+    pub uploads: usize,
     /// How old what a reader knows may be before it asks for a newer version.
     pub poll: Duration,
     /// A directory for what processes on this machine have read of indexes, so that the next one need not; made when it
@@ -63,6 +66,8 @@ impl Default for BucketOptions {
     fn default() -> BucketOptions {
         BucketOptions {
             object_bytes: 32 << 20,
+            // Tests are to repeat what they did, request by request.
+            uploads: if cfg!(test) { 0 } else { 2 },
             poll: Duration::from_millis(500),
             cache: None,
             cache_bytes: 1 << 30,
@@ -116,6 +121,7 @@ pub(crate) struct Volume {
     pub(super) bucket: Bucket,
     counted: Arc<Counted>,
     fetcher: Fetcher,
+    pub(super) uploads: Uploads,
     pub(super) options: BucketOptions,
     pub(super) log: Mutex<Log>,
     pub(super) files: Mutex<Files>,
@@ -201,11 +207,12 @@ impl Volume {
         let is_writable = matches!(log, Log::Absent);
         let (changes, published_changes, asked) = (0, 0, Instant::now());
         let files = Files { table, lease, is_writable, changes, published_changes, asked, failure: None };
-        let fetcher = Fetcher::new(bucket.clone());
+        let (fetcher, uploads) = (Fetcher::new(bucket.clone()), Uploads::new(bucket.clone(), options.uploads));
         let volume = Volume {
             bucket,
             counted,
             fetcher,
+            uploads,
             options,
             log: Mutex::new(log),
             files: Mutex::new(files),
@@ -342,7 +349,12 @@ impl Volume {
         let files = lock(&self.files);
         let Some(pieces) = files.table.pieces(number) else { return Default::default() };
         let whole = if pieces.size_bytes() <= SHORT_FILE_BYTES { 0..SHORT_FILE_BYTES } else { 0..0 };
-        (pieces.within(range).collect(), pieces.within(whole).collect())
+        let (mut found, mut whole): (Vec<Piece>, Vec<Piece>) =
+            (pieces.within(range).collect(), pieces.within(whole).collect());
+        drop(files);
+        self.uploads.find(&mut found);
+        self.uploads.find(&mut whole);
+        (found, whole)
     }
 
     /// Reads bytes of a file; fewer only at its end.

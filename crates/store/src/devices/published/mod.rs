@@ -18,6 +18,7 @@
 //! | `settle` | reading and replacing it, and the outcome of a replacement |
 //! | `writer` | epochs and pins |
 //! | `stage` | batches: objects that are put, then published |
+//! | `upload` | objects that are named before they are put |
 //! | `collect` | garbage |
 //! | `reader` | verified content; refreshing |
 //! | `surroundings`, `process` | random numbers, the time, and patience; who writes |
@@ -64,6 +65,7 @@ mod stage;
 mod surroundings;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod writer;
 
 pub use collect::Collected;

@@ -26,9 +26,9 @@ const LONGEST_WITH_BATCH_BYTES: u64 = LONGEST_BYTES / 16 * 15;
 /// An object that was put, and that no manifest names yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
-    name: ObjectName,
-    length_bytes: u64,
-    checksum: u64,
+    pub(super) name: ObjectName,
+    pub(super) length_bytes: u64,
+    pub(super) checksum: u64,
 }
 
 impl Staged {
