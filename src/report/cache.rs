@@ -29,7 +29,7 @@ const USELESS_ROWS: usize = 1;
 /// Any error of `out`.
 pub(crate) fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     let name = format!("Cache study of {}", study.trace);
-    let title = told_apart(&name, study.host.as_deref(), study.written_at.as_deref());
+    let title = told_apart(&name, study.host.as_deref(), None);
     writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, columns()))?;
     prose(&source_sentence(study), out)?;
     if study.seen.reads + study.seen.writes == 0 {

@@ -43,7 +43,7 @@ fn times(ratio: f64) -> String {
 
 /// How long the last operations took compared with the first, by round.
 pub(super) struct Rounds {
-    pub(super) count: usize,
+    pub(super) count: u64,
     pub(super) least: f64,
     pub(super) most: f64,
     /// Whether rounds differ by more than the first and the last operations do.
@@ -58,17 +58,12 @@ impl Rounds {
         let [ratios, first, last] = [&ratios[..], first, last].map(Spread::of);
         let noise = (first.max - first.min).max(last.max - last.min);
         let is_noise = noise > (last.median - first.median).abs();
-        (ratios.count > 1).then(|| Rounds {
-            count: ratios.count as usize,
-            least: ratios.min,
-            most: ratios.max,
-            is_noise,
-        })
+        (ratios.count > 1).then(|| Rounds { count: ratios.count, least: ratios.min, most: ratios.max, is_noise })
     }
 
     fn words(&self) -> String {
         let noise = if self.is_noise { ", which is no more than noise" } else { "" };
-        format!(" ({:.1} to {:.1} times in {} rounds{noise})", self.least, self.most, format_count(self.count as u128))
+        format!(" ({:.1} to {:.1} times in {} rounds{noise})", self.least, self.most, format_count(self.count.into()))
     }
 }
 
