@@ -3,6 +3,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod anchored;
+pub(crate) mod aside;
 pub(crate) mod bucket;
 pub(crate) mod device;
 mod direct;

@@ -17,6 +17,7 @@ pub(crate) mod rebuild;
 mod remedies;
 pub(crate) mod repair;
 mod replace;
+pub(crate) mod replicate;
 pub(crate) mod rewrite;
 pub(crate) mod salvage;
 pub(crate) mod scrub;

@@ -1,0 +1,105 @@
+//! Copies of a store that are brought up to date: `clone`, `push` and `pull`.
+//!
+//! A copy has the identity of its source, and the same files: segments, extent files, sorted tables. It is one state of
+//! the source, with everything that is in its log, snapshots too. What it lacks is transferred, nothing else; a copy
+//! that was written to is refused and stays as it is.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | `image` | one state of a store, as files |
+//! | `source` | where that comes from |
+//! | `relation` | whether a copy may become a newer state |
+//! | `staging` | the files of a copy, made beside it |
+//! | `verify` | what came is what was written |
+//! | `directory` | a copy in a directory, from the comparison to the exchange |
+
+mod directory;
+pub(crate) mod image;
+mod relation;
+mod source;
+mod staging;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use self::source::StoreSource;
+use crate::Store;
+use crate::error::Result;
+use crate::progress::Progress;
+
+/// How a copy is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CopyOptions {
+    /// Most bytes per second.
+    pub bytes_per_second: Option<u64>,
+    /// Verify every byte of the copy before it counts, also what it had before.
+    pub is_verified: bool,
+}
+
+/// What was copied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// There was no copy before.
+    pub is_new: bool,
+    /// The copy was up to date.
+    pub is_unchanged: bool,
+    /// It was asked to stop: the copy is as it was, and what was transferred stays for the next time.
+    pub is_interrupted: bool,
+    /// Files with bytes that were transferred.
+    pub files: u64,
+    /// Bytes that were transferred.
+    pub bytes: u64,
+    /// Files that the copy had.
+    pub kept_files: u64,
+    /// Bytes that the copy had.
+    pub kept_bytes: u64,
+    /// Segments of the state.
+    pub segments: u64,
+    /// Snapshots of the state.
+    pub snapshots: u64,
+    /// Sequence number of its last batch.
+    pub batch: u64,
+}
+
+impl Store {
+    /// Makes a copy of the current state of the store in a directory that does not exist or is empty. With the copy
+    /// interrupted, calling it again goes on.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, CopyOptions, Key, Plan, Progress, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let (home, copy) = (place.path().join("store"), place.path().join("copy"));
+    /// let store = Store::create(&home, &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// store.put(&Key::parse("a")?, &attributes, b"one")?;
+    /// store.clone_to(&copy, &CopyOptions::default(), &Progress::default())?;
+    ///
+    /// // Later, only what is new is transferred.
+    /// store.put(&Key::parse("b")?, &attributes, b"two")?;
+    /// store.push_to(&copy, &CopyOptions::default(), &Progress::default())?;
+    /// assert_eq!(Store::open_read_only(&copy)?.get(&Key::parse("b")?)?.unwrap(), b"two");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Exists`](crate::error::ErrorKind::Exists) if something is there; [`Lost`](crate::error::ErrorKind::Lost) if
+    /// this store is incomplete, or lacks a device; errors of reading and writing.
+    pub fn clone_to(&self, to: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
+        directory::make(&mut StoreSource::new(self), to, options, progress)
+    }
+
+    /// Brings a copy up to date. Until it is, it stays what it was; it changes at one moment.
+    ///
+    /// # Errors
+    /// [`Exists`](crate::error::ErrorKind::Exists) if it was written to, or is no copy of this store: nothing is
+    /// changed. [`Busy`](crate::error::ErrorKind::Busy) if another process writes to it, or reads what would be
+    /// removed. [`Lost`](crate::error::ErrorKind::Lost) if this store is incomplete, or lacks a device; errors of
+    /// reading and writing.
+    pub fn push_to(&self, copy: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
+        directory::update(&mut StoreSource::new(self), copy, options, progress)
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether a copy of a store may become a newer state of it without losing anything: only if all that was written to
+//! the copy is in the log of the source.
+//!
+//! - The last batch of the copy is in the log of the source, at the same place: its sequence number and its chain, and
+//!   with them everything before it, are the same. Who opened the copy for writing and wrote nothing does not matter.
+//! - Or compaction of the source has freed that segment. Then the writer of that batch was one of the source's, by its
+//!   epoch, which is random, and the source had all its batches when the next epoch began.
+//! - Or the source has so many epochs that it has dropped that one. Then the copy has the note of what it was brought
+//!   to last, and nothing behind that.
+//!
+//! A source that was put back from a backup does not have that batch, or had fewer when the next epoch began.
+
+use std::sync::Arc;
+
+use super::image::{FileKind, Image, ImageFile};
+use super::source::Source;
+use crate::error::Result;
+use crate::format::geometry::DeviceEntry;
+use crate::format::names::segment_path;
+use crate::index::catalog::{Position, State};
+
+/// Note of a copy: the sequence number and the chain of the last batch that came from its source.
+const BROUGHT_TO: &str = "replica.position";
+/// Notes about the devices of the source, which say nothing about those of the copy, begin with this.
+const OF_DEVICES: &str = "scrub.";
+
+/// How a copy relates to its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Relation {
+    /// Both have the same last batch.
+    Same,
+    /// The source goes on behind all that the copy has.
+    Behind,
+    /// The copy goes on behind all that the source has.
+    Ahead,
+    /// The copy has what the source does not have, for this reason.
+    Apart(&'static str),
+}
+
+/// How a copy relates to an image of its source.
+///
+/// # Errors
+/// Any error of reading the source.
+pub(crate) fn relation(
+    copy: &Image,
+    image: &Image,
+    source: &mut dyn Source,
+    of_copy: &mut dyn Source,
+) -> Result<Relation> {
+    let (behind, ahead) = (copy.position(), image.position());
+    if (behind.sequence, behind.chain) == (ahead.sequence, ahead.chain) {
+        return Ok(Relation::Same);
+    }
+    if behind.sequence < ahead.sequence {
+        return Ok(match is_in(copy, image, source)? {
+            Some(false) => Relation::Apart("it was written to"),
+            Some(true) => Relation::Behind,
+            None => by_history(copy, image),
+        });
+    }
+    Ok(match is_in(image, copy, of_copy)? {
+        Some(true) => Relation::Ahead,
+        _ => Relation::Apart("it was written to, or the source was put back from a backup"),
+    })
+}
+
+/// Whether the last batch of an image is in the log of a later one; `None` if its segment was freed there.
+fn is_in(earlier: &Image, later: &Image, source: &mut dyn Source) -> Result<Option<bool>> {
+    let Position { segment, commit, offset, .. } = earlier.position();
+    let Some(last) = &earlier.last else { return Ok(Some(true)) };
+    let Some(row) = later.state.segments.get(&segment) else { return Ok(None) };
+    let is_same_segment = earlier.state.segments.get(&segment).is_some_and(|known| known.id() == row.id());
+    let Some(&device) = row.devices.first().filter(|_| is_same_segment && row.size_bytes >= offset.0) else {
+        return Ok(Some(false));
+    };
+    let path = segment_path(row.id());
+    let file = ImageFile { device, path, size_bytes: row.size_bytes, kind: FileKind::Segment };
+    let mut found = Vec::new();
+    source.read(&file, commit.0, (offset - commit) as usize, &mut found)?;
+    Ok(Some(found == last.record))
+}
+
+fn by_history(copy: &Image, image: &Image) -> Relation {
+    let (sequence, Some(last)) = (copy.position().sequence, &copy.last) else { return Relation::Behind };
+    let is_newest = image.history.newest().epoch == last.epoch;
+    let had = image.history.last_batch_of(last.epoch).or(is_newest.then_some(image.position().sequence));
+    let is_dropped = image.history.entries().next().is_some_and(|oldest| oldest.last_batch >= sequence);
+    match had {
+        Some(had) if had >= sequence => Relation::Behind,
+        None if is_dropped && is_as_brought(&copy.state) => Relation::Behind,
+        None => Relation::Apart("it was written to, and the source does not know its writer"),
+        Some(_) => Relation::Apart("the source was put back from a backup"),
+    }
+}
+
+fn is_as_brought(state: &State) -> bool {
+    state.notes.get(BROUGHT_TO) == Some(&encode(state.position))
+}
+
+fn encode(position: Position) -> Vec<u8> {
+    [position.sequence, position.chain].into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+/// The index of a copy of an image. For readers of the copy, it is newer than what they know.
+pub(crate) fn state_of_copy(image: &Image, before: Option<&Image>) -> State {
+    let mut state = image.state.clone();
+    let notes = Arc::make_mut(&mut state.notes);
+    notes.retain(|name, _| !name.starts_with(OF_DEVICES));
+    notes.insert(BROUGHT_TO.to_owned(), encode(state.position));
+    let known = before.map_or(0, |before| before.state.version);
+    state.version = state.version.max(known + 1);
+    state
+}
+
+/// Whether two images have the same devices: a copy has a directory for each device of its source.
+pub(crate) fn have_same_devices(one: &Image, other: &Image) -> bool {
+    let of = |device: &DeviceEntry| (device.number, device.identity, device.class, device.state);
+    let (one, other) = (&one.geometry, &other.geometry);
+    one.has_home_apart() == other.has_home_apart() && one.devices.iter().map(of).eq(other.devices.iter().map(of))
+}

@@ -1,0 +1,202 @@
+//! Where an image comes from, and its bytes.
+//!
+//! A store on this machine is read as any reader reads it, beside a writer or without one: the state is pinned, and the
+//! superblocks are read after it, until they say nothing that happened later. What a writer frees all the same, which
+//! was waiting for readers before, is not found: then a newer image has it no more.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::image::{Image, ImageFile, LastBatch};
+use crate::Store;
+use crate::devices::device::{DeviceFile, Mode};
+use crate::devices::names;
+use crate::devices::slot::{Slot, Trouble};
+use crate::devices::survey::{OpenOptions, Survey, survey};
+use crate::engine::View;
+use crate::engine::pins::Pin;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::DeviceState;
+use crate::format::ids::{DeviceNumber, SegmentId};
+use crate::format::record::Record;
+use crate::format::segment::Commit;
+use crate::index::catalog::{Position, State};
+
+/// How often a state is taken again because a writer goes on meanwhile.
+const ATTEMPTS: usize = 8;
+/// What is done, in messages.
+pub(crate) const COPY: &str = "copy the store";
+
+/// Where an image comes from.
+pub(crate) trait Source {
+    /// Its place, for messages.
+    fn place(&self) -> PathBuf;
+    /// The current state.
+    ///
+    /// # Errors
+    /// The store is not complete, or cannot be read.
+    fn image(&mut self) -> Result<Image>;
+    /// Appends exactly `length` bytes of a file of the last image to `onto`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the file was freed; the file is shorter, or cannot be read.
+    fn read(&mut self, file: &ImageFile, offset: u64, length: usize, onto: &mut Vec<u8>) -> Result<()>;
+}
+
+/// An open store as a source.
+pub(crate) struct StoreSource {
+    store: Store,
+    /// Keeps what the image refers to.
+    pin: Option<Pin>,
+    /// The file that was read last.
+    open: Option<(DeviceNumber, String, Arc<dyn DeviceFile>)>,
+}
+
+impl StoreSource {
+    pub(crate) fn new(store: &Store) -> StoreSource {
+        StoreSource { store: store.clone(), pin: None, open: None }
+    }
+
+    /// Lets go of what the image refers to: nobody else frees it.
+    pub(crate) fn let_go(&mut self) {
+        self.pin = None;
+    }
+
+    /// Superblocks that belong to a state: none says that an epoch began behind a later batch.
+    fn superblocks_of(&self, state: &State) -> Result<Option<Survey>> {
+        let engine = self.store.engine();
+        let devices = engine.devices.slots().iter().map(|slot| slot.path.clone()).collect();
+        let options = OpenOptions { devices, ..OpenOptions::default() };
+        let found = survey(&*engine.platform, &engine.home, &options)?;
+        found.slots.iter().try_for_each(|slot| self.refuse_trouble(slot))?;
+        Ok(Some(found).filter(|found| found.history.newest().last_batch <= state.position.sequence))
+    }
+
+    fn refuse_trouble(&self, slot: &Slot) -> Result<()> {
+        let is_left = slot.entry.state == DeviceState::Gone && slot.trouble == Some(Trouble::Gone);
+        let cause = match &slot.trouble {
+            _ if is_left => return Ok(()),
+            Some(trouble) => trouble.explain(),
+            None if slot.is_late => "lacks the last epoch, which a crash left".to_owned(),
+            None if slot.entry.state == DeviceState::Rebuilding => "is not rebuilt yet".to_owned(),
+            None => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Lost, COPY, format!("device {} {cause}", slot.entry.number))
+            .at(&self.store.engine().home)
+            .advise("bring it back, or run granulo store repair or rebuild first"))
+    }
+
+    /// The store must show everything that it acknowledged, and nothing that no writer has recovered.
+    fn refuse_incomplete(&self) -> Result<()> {
+        let found = self.store.recovered();
+        let is_whole = found.completeness.is_complete() && found.damage.is_empty() && found.lost.is_empty();
+        let (kind, cause) = match () {
+            () if !is_whole => (ErrorKind::Lost, "it is incomplete or damaged"),
+            () if self.store.engine().is_writer() => return Ok(()),
+            () if found.completeness.tail.is_some() || found.batches > 0 || self.store.engine().is_index_private => {
+                (ErrorKind::Lost, "a crash left the end of its log, or its index, to be recovered")
+            }
+            () => return Ok(()),
+        };
+        let error = Error::new(kind, COPY, cause).at(&self.store.engine().home);
+        Err(error.advise("run granulo store repair first"))
+    }
+
+    fn image_of(&self, view: &View, found: Survey) -> Result<Image> {
+        let state = view.state.clone();
+        let last = self.last_batch(&state)?;
+        if last.as_ref().is_some_and(|last| !found.history.contains(last.epoch)) {
+            let cause = "its superblocks do not know the writer of its last batch";
+            let error = Error::new(ErrorKind::Lost, COPY, cause).at(&found.home);
+            return Err(error.advise("run granulo store repair first"));
+        }
+        let ids_reserved = found.marks().iter().map(|mark| mark.ids_reserved).max().unwrap_or(0);
+        let extents = self.extents(&state)?;
+        Ok(Image { geometry: found.geometry, history: found.history, state, last, ids_reserved, extents })
+    }
+
+    fn last_batch(&self, state: &State) -> Result<Option<LastBatch>> {
+        let Position { segment, commit, offset, sequence, .. } = state.position;
+        if sequence == 0 {
+            return Ok(None);
+        }
+        let engine = self.store.engine();
+        let row = state.segments.get(&segment);
+        let id = row.map_or(SegmentId::default(), |row| row.id());
+        for &device in row.map_or(&[][..], |row| &row.devices) {
+            let mut record = Vec::new();
+            let read = engine.read_copy(device, id, commit, (offset - commit) as usize, &mut record);
+            let found = Record::decode(&record, engine.seed(id).at(commit)).filter(|_| read.is_ok());
+            if let Some(found) = found.and_then(|record| Commit::decode(record.content))
+                && found.sequence.0 == sequence
+            {
+                return Ok(Some(LastBatch { epoch: found.epoch, is_close: found.is_close, record }));
+            }
+        }
+        let error = Error::new(ErrorKind::Corrupt, COPY, "its last batch cannot be read").at(&engine.home);
+        Err(error.advise("run granulo store repair first"))
+    }
+
+    /// Names of the extent files. One without bytes may not exist.
+    fn extents(&self, state: &State) -> Result<BTreeMap<(DeviceNumber, u32), String>> {
+        let extents = &self.store.engine().extents;
+        extents.look_again();
+        let mut found = BTreeMap::new();
+        for row in state.extents.values() {
+            let fail = |error| extents.error("find", row.device, row.file, error);
+            let path = extents.path(row.device, row.file).map_err(fail)?;
+            let name = path.as_deref().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
+            match name {
+                Some(name) => _ = found.insert((row.device, row.file), name.to_owned()),
+                None if row.end_bytes == 0 => {}
+                None => return Err(fail(std::io::ErrorKind::NotFound.into())),
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Source for StoreSource {
+    fn place(&self) -> PathBuf {
+        self.store.engine().home.clone()
+    }
+
+    fn image(&mut self) -> Result<Image> {
+        self.refuse_incomplete()?;
+        self.open = None;
+        for _ in 0..ATTEMPTS {
+            let (pin, view) = self.store.engine().pinned()?;
+            self.pin = Some(pin);
+            if let Some(found) = self.superblocks_of(&view.state)? {
+                return self.image_of(&view, found);
+            }
+        }
+        let error = Error::new(ErrorKind::Busy, COPY, "writers open it all the time").at(&self.place());
+        Err(error.advise("try again"))
+    }
+
+    fn read(&mut self, file: &ImageFile, offset: u64, length: usize, onto: &mut Vec<u8>) -> Result<()> {
+        let engine = self.store.engine();
+        let place = || engine.devices.place(file.device, &file.path);
+        let fail = |error| Error::io("read", &place(), error).on_device(file.device.0);
+        let is_open = self.open.as_ref().is_some_and(|(device, path, _)| (*device, path) == (file.device, &file.path));
+        if !is_open {
+            let device =
+                engine.devices.readable(file.device).ok_or_else(|| fail(std::io::ErrorKind::NotFound.into()))?;
+            let opened = names::open(&*device, &file.path, Mode::Read).map_err(fail)?;
+            self.open = Some((file.device, file.path.clone(), opened));
+        }
+        let Some((.., opened)) = &self.open else { unreachable!("it was just opened") };
+        let before = onto.len();
+        let mut piece = Vec::new();
+        let read = opened.read_onto(&mut piece, length, offset).map_err(fail)?;
+        onto.append(&mut piece);
+        if read != length {
+            onto.truncate(before);
+            let error = Error::new(ErrorKind::Corrupt, "read", "it is shorter than the index says").at(&place());
+            return Err(error.advise("run granulo store repair first"));
+        }
+        Ok(())
+    }
+}
