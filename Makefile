@@ -1,6 +1,6 @@
 # The one entry point for everything that is not `cargo build` and `cargo test`.
 
-FUZZ_TARGETS = survey checkpoint part fsstats plan bench record segment descriptor superblock table catalog published volume archive strace columnar trace_readers ext xfs btrfs watch_events fuse listed
+FUZZ_TARGETS = survey checkpoint part fsstats plan bench record segment descriptor superblock table catalog published volume replica archive strace columnar trace_readers ext xfs btrfs watch_events fuse listed
 FUZZ_SECONDS ?= 60
 # Of libFuzzer: 0 takes another each time.
 FUZZ_SEED ?= 0

@@ -33,6 +33,7 @@ use crate::index::table::footer::Footer;
 use crate::index::table::{BlockCache, KeyHash, Table, TableScan};
 use crate::layout::granulo::Alignment;
 use crate::log::scan::{DifferingCopies, ScanStep, SegmentScan};
+use crate::maintain::replicate::wire;
 
 /// A read-only file of a device without other files.
 #[derive(Debug, Clone)]
@@ -485,6 +486,20 @@ fn three_objects() -> Vec<Arc<PublishedObject>> {
     let mut writer = Writer::create(Arc::new(Memory::default()), Arc::new(Machine::default())).expect("it is empty");
     let stage = |length| Arc::new(writer.stage(Class::Fast, &vec![1; length]).expect("it is in memory").published(1));
     [100, 200, 300].map(stage).to_vec()
+}
+
+/// What another granulo sends while a store is copied: frames, and images of stores in them. What decodes can be encoded,
+/// and is then the same.
+///
+/// # Panics
+/// On a violation of a law.
+pub fn replica(bytes: &[u8]) {
+    wire::read_all(bytes);
+    if let Some(image) = wire::decode_image(bytes) {
+        let encoded = wire::encode_image(&image).expect("what was decoded can be encoded");
+        let again = wire::decode_image(&encoded).expect("what was encoded is an image");
+        assert_eq!(wire::encode_image(&again).expect("the same"), encoded);
+    }
 }
 
 /// Tar archives: members and their data, or an error that says where. Headers with `ustar` in them are also tried with

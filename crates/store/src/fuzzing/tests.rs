@@ -22,7 +22,7 @@ const MUTATIONS: u64 = 200;
 type Target = fn(&[u8]);
 
 /// The targets, by name.
-const TARGETS: [(&str, Target); 9] = [
+const TARGETS: [(&str, Target); 10] = [
     ("record", record),
     ("segment", segment),
     ("descriptor", descriptor),
@@ -31,6 +31,7 @@ const TARGETS: [(&str, Target); 9] = [
     ("catalog", catalog),
     ("published", published),
     ("volume", volume),
+    ("replica", replica),
     ("archive", archive),
 ];
 
@@ -114,6 +115,8 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     bytes.push(("published", "manifest", a_manifest().encode()));
     bytes.push(("published", "objects", published_by_a_writer()));
     bytes.push(("volume", "table", a_body()));
+    bytes.push(("replica", "image", wire::tests::an_image()));
+    bytes.push(("replica", "frames", wire::tests::frames()));
     bytes.push(("archive", "real", tar_of_several_kinds()));
     bytes
 }

@@ -12,13 +12,16 @@
 //! | `staging` | the files of a copy, made beside it |
 //! | `verify` | what came is what was written |
 //! | `directory` | a copy in a directory, from the comparison to the exchange |
+//! | `wire`, `stream` | a source or a copy on another machine, through a pipe |
 
 mod directory;
 pub(crate) mod image;
 mod relation;
 mod source;
 mod staging;
+mod stream;
 mod verify;
+pub(crate) mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +29,7 @@ mod tests;
 use std::path::Path;
 
 use self::source::StoreSource;
+pub use self::stream::Peer;
 use crate::Store;
 use crate::error::Result;
 use crate::progress::Progress;
@@ -101,5 +105,46 @@ impl Store {
     /// reading and writing.
     pub fn push_to(&self, copy: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
         directory::update(&mut StoreSource::new(self), copy, options, progress)
+    }
+
+    /// As [`clone_to`](Self::clone_to), with the copy where [`serve_peer`](Self::serve_peer) runs.
+    ///
+    /// # Errors
+    /// As [`clone_to`](Self::clone_to); the other side is gone.
+    pub fn clone_to_peer(&self, peer: Peer<'_>, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
+        stream::copy_to(&mut StoreSource::new(self), peer, true, options, progress)
+    }
+
+    /// As [`push_to`](Self::push_to), with the copy where [`serve_peer`](Self::serve_peer) runs.
+    ///
+    /// # Errors
+    /// As [`push_to`](Self::push_to); the other side is gone.
+    pub fn push_to_peer(&self, peer: Peer<'_>, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
+        stream::copy_to(&mut StoreSource::new(self), peer, false, options, progress)
+    }
+
+    /// As [`clone_to`](Self::clone_to), of the store where [`serve_peer`](Self::serve_peer) runs.
+    ///
+    /// # Errors
+    /// As [`clone_to`](Self::clone_to); the other side is gone.
+    pub fn clone_from_peer(peer: Peer<'_>, to: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
+        stream::copy_from(peer, to, true, options, progress)
+    }
+
+    /// As [`push_to`](Self::push_to), of the store where [`serve_peer`](Self::serve_peer) runs.
+    ///
+    /// # Errors
+    /// As [`push_to`](Self::push_to); the other side is gone.
+    pub fn pull_from_peer(peer: Peer<'_>, copy: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
+        stream::copy_from(peer, copy, false, options, progress)
+    }
+
+    /// Does what another granulo wishes with the store, or the copy, at a place: is its source, or becomes its copy. The
+    /// other side is told of errors.
+    ///
+    /// # Errors
+    /// The other side is gone, or says something else than a granulo of this version.
+    pub fn serve_peer(home: &Path, peer: Peer<'_>, progress: &Progress) -> Result<()> {
+        stream::serve(home, peer, progress)
     }
 }

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::error::{ErrorKind, Result};
 use crate::tests::{ALL, bytes, file, key};
-use crate::{Buffer, CheckOptions, Copied, CopyOptions, Durability, HandleOptions, Key, Plan, Progress, Store};
+use crate::{Buffer, CheckOptions, Copied, CopyOptions, Durability, HandleOptions, Key, Peer, Plan, Progress, Store};
 
 /// Small files, files above the cutoff, and what is removed and replaced, by round.
 fn write(store: &Store, round: u64) {
@@ -331,7 +332,8 @@ fn killed_everywhere(
 }
 
 fn one_store() -> (TempDir, PathBuf, PathBuf) {
-    let sandbox = TempDir::new().unwrap();
+    // In memory, if it can be: many are made.
+    let sandbox = tempfile::tempdir_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
     let home = sandbox.path().join("home");
     let store = Store::create(&home, &Plan { segment_bytes: 1 << 20, ..Plan::default() }).unwrap();
     write(&store, 0);
@@ -478,4 +480,72 @@ fn a_source_that_lacks_something_is_refused() {
     fs::rename(sandbox.path().join("mirror-fast1"), sandbox.path().join("away")).unwrap();
     assert_eq!(clone(&home, &copy).unwrap_err().kind(), ErrorKind::Lost);
     assert!(!copy.exists());
+}
+
+/// Talks to a granulo in another thread that serves `home`; the connection breaks after so many bytes have come from
+/// here.
+fn with_peer<T>(home: &Path, most_bytes: u64, work: impl FnOnce(Peer<'_>) -> T) -> T {
+    let (here, there) = UnixStream::pair().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut from, mut to) = (std::io::Read::take(there.try_clone().unwrap(), most_bytes), there);
+            let peer = Peer { from: &mut from, to: &mut to, place: "here".into() };
+            let _ = Store::serve_peer(home, peer, &Progress::default());
+        });
+        let (mut from, mut to) = (here.try_clone().unwrap(), here);
+        work(Peer { from: &mut from, to: &mut to, place: "there".into() })
+    })
+}
+
+#[test]
+fn a_copy_on_another_machine_is_made_and_brought_up_to_date_both_ways() {
+    let (options, progress) = (CopyOptions::default(), Progress::default());
+    let sandbox = TempDir::new().unwrap();
+    for (home, copy) in stores(sandbox.path()) {
+        let open = || Store::open_read_only(&home).unwrap();
+        let away = copy.with_extension("away");
+        let made = with_peer(&copy, u64::MAX, |peer| open().clone_to_peer(peer, &options, &progress)).unwrap();
+        assert!(made.is_new && made.bytes > 0, "{made:?}");
+        with_peer(&home, u64::MAX, |peer| Store::clone_from_peer(peer, &away, &options, &progress)).unwrap();
+        let store = Store::open(&home).unwrap();
+        store.create_snapshot("then").unwrap();
+        write(&store, 1);
+        drop(store);
+        let pushed = with_peer(&copy, u64::MAX, |peer| open().push_to_peer(peer, &options, &progress)).unwrap();
+        assert!(!pushed.is_new && pushed.bytes > 0 && pushed.snapshots == 1, "{pushed:?}");
+        with_peer(&home, u64::MAX, |peer| Store::pull_from_peer(peer, &away, &options, &progress)).unwrap();
+        for copy in [&copy, &away] {
+            assert_eq!(of(copy), of(&home));
+            assert_sound(copy);
+        }
+        let again = with_peer(&copy, u64::MAX, |peer| open().push_to_peer(peer, &options, &progress)).unwrap();
+        assert!(again.is_unchanged);
+        // The other side says what is wrong, and what is not a store is not a source.
+        Store::open(&copy).unwrap().put(&key("mine"), &file(), b"alone").unwrap();
+        write(&Store::open(&home).unwrap(), 2);
+        let refused = with_peer(&copy, u64::MAX, |peer| open().push_to_peer(peer, &options, &progress)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Exists);
+        assert!(refused.to_string().contains("written to"), "{refused}");
+        let none = sandbox.path().join("none");
+        let refused = with_peer(&none, u64::MAX, |peer| Store::pull_from_peer(peer, &away, &options, &progress));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_leaves_the_old_state_and_the_rest_for_the_next() {
+    let (options, progress) = (CopyOptions::default(), Progress::default());
+    let sandbox = TempDir::new().unwrap();
+    let (home, copy) = cloned(&sandbox);
+    let store = Store::open(&home).unwrap();
+    write(&store, 1);
+    let before = files(&copy);
+    for most_bytes in [0, 5, 100, 5000, 50_000, 150_000] {
+        let broken = with_peer(&copy, most_bytes, |peer| store.push_to_peer(peer, &options, &progress));
+        assert!(broken.is_err(), "{most_bytes}: {broken:?}");
+        assert!(files(&copy) == before);
+    }
+    with_peer(&copy, u64::MAX, |peer| store.push_to_peer(peer, &options, &progress)).unwrap();
+    assert_eq!(of(&copy), content(&store));
+    assert_sound(&copy);
 }

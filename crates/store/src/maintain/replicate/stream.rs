@@ -1,0 +1,271 @@
+//! A source or a copy on another machine, through a granulo there: `granulo store serve`, on its standard input and
+//! output.
+//!
+//! Whoever makes the copy asks, and the other side answers, so both directions are one conversation: to pull, the granulo
+//! there is the source; to push, it makes the copy, and the one here answers its questions, until it says how it ended.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::image::{FileKind, Image, ImageFile};
+use super::source::{COPY, Source, StoreSource};
+use super::wire::{Failure, Frame, Role, Wish, decode_image, encode_image, strange};
+use super::{Copied, CopyOptions, directory};
+use crate::Store;
+use crate::devices::survey::OpenOptions;
+use crate::engine::pace::Pace;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::decode::Decoder;
+use crate::format::ids::DeviceNumber;
+use crate::progress::Progress;
+
+/// Most bytes that are asked for at once.
+const LONGEST_READ_BYTES: u32 = 16 << 20;
+
+/// Another granulo that is talked to: `granulo store serve`, or who has started that.
+pub struct Peer<'p> {
+    /// What it says.
+    pub from: &'p mut dyn Read,
+    /// What it is told.
+    pub to: &'p mut dyn Write,
+    /// Where it is, for messages.
+    pub place: PathBuf,
+}
+
+impl Peer<'_> {
+    fn send(&mut self, frame: &Frame) -> Result<()> {
+        frame.send(self.to).map_err(|error| self.at(error))
+    }
+
+    fn receive(&mut self) -> Result<Option<Frame>> {
+        Frame::receive(self.from).map_err(|error| self.at(error))
+    }
+
+    fn at(&self, error: Error) -> Error {
+        error.at(&self.place)
+    }
+
+    /// What is answered.
+    fn answer(&mut self) -> Result<Frame> {
+        match self.receive()? {
+            Some(Frame::Failed(failure)) => Err(self.at(failure.into_error())),
+            Some(frame) => Ok(frame),
+            None => Err(self.at(Error::new(ErrorKind::Io, "talk to the other granulo", "it has ended"))),
+        }
+    }
+}
+
+/// Bytes that were asked for ahead of time: their file and where they begin, and how many.
+type Ahead = (DeviceNumber, String, u64, usize);
+
+/// A source at the other side.
+pub(super) struct RemoteSource<'s> {
+    peer: Peer<'s>,
+    ahead: Option<Ahead>,
+}
+
+impl<'s> RemoteSource<'s> {
+    pub(super) fn new(peer: Peer<'s>) -> RemoteSource<'s> {
+        RemoteSource { peer, ahead: None }
+    }
+
+    fn ask(&mut self, file: &ImageFile, offset: u64, length: usize) -> Result<()> {
+        self.peer.send(&Frame::GetBytes(file.device, file.path.clone(), offset, length as u32))
+    }
+
+    /// Takes the answer to what was asked for and is not needed.
+    fn drop_ahead(&mut self) -> Result<()> {
+        match self.ahead.take() {
+            Some(_) => self.peer.receive().map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks for the piece behind this one, so that it is on its way meanwhile.
+    fn ask_ahead(&mut self, file: &ImageFile, offset: u64, length: usize) -> Result<()> {
+        let next = offset + length as u64;
+        let left = file.size_bytes.saturating_sub(next).min(length as u64) as usize;
+        if left == 0 {
+            return Ok(());
+        }
+        self.ask(file, next, left)?;
+        self.ahead = Some((file.device, file.path.clone(), next, left));
+        Ok(())
+    }
+}
+
+impl Source for RemoteSource<'_> {
+    fn place(&self) -> PathBuf {
+        self.peer.place.clone()
+    }
+
+    fn image(&mut self) -> Result<Image> {
+        self.drop_ahead()?;
+        self.peer.send(&Frame::GetImage)?;
+        let Frame::Image(bytes) = self.peer.answer()? else { return Err(self.peer.at(strange())) };
+        decode_image(&bytes).ok_or_else(|| self.peer.at(strange()))
+    }
+
+    fn read(&mut self, file: &ImageFile, offset: u64, length: usize, onto: &mut Vec<u8>) -> Result<()> {
+        let wanted = (file.device, file.path.clone(), offset, length);
+        if self.ahead.as_ref() == Some(&wanted) {
+            self.ahead = None;
+        } else {
+            self.drop_ahead()?;
+            self.ask(file, offset, length)?;
+        }
+        let Frame::Bytes(bytes) = self.peer.answer()? else { return Err(self.peer.at(strange())) };
+        if bytes.len() != length {
+            return Err(self.peer.at(strange()));
+        }
+        onto.extend_from_slice(&bytes);
+        self.ask_ahead(file, offset, length)
+    }
+}
+
+/// Answers questions about a source until the other side has ended; returns what it says at the end, if it does.
+///
+/// # Errors
+/// The other side is gone, or says something else; the request to stop.
+fn serve_source(source: &mut dyn Source, peer: &mut Peer<'_>, pace: &mut Pace<'_>) -> Result<Option<Vec<u8>>> {
+    // Only files of the image are read, whatever the other side asks for.
+    let mut files: BTreeSet<(DeviceNumber, String)> = BTreeSet::new();
+    loop {
+        let answer = match peer.receive()? {
+            None => return Ok(None),
+            Some(Frame::Done(said)) => return Ok(Some(said)),
+            Some(Frame::Failed(failure)) => return Err(peer.at(failure.into_error())),
+            Some(Frame::GetImage) => source.image().and_then(|image| {
+                files = image.files().into_iter().map(|file| (file.device, file.path)).collect();
+                pace.stage("copying", image.files().iter().map(|file| file.size_bytes).sum());
+                encode_image(&image).map(Frame::Image)
+            }),
+            Some(Frame::GetBytes(device, path, offset, length)) => {
+                let is_named = files.contains(&(device, path.clone())) && length <= LONGEST_READ_BYTES;
+                let file = ImageFile { device, path, size_bytes: offset, kind: FileKind::Segment };
+                let mut bytes = Vec::new();
+                let read =
+                    if is_named { source.read(&file, offset, length as usize, &mut bytes) } else { Err(strange()) };
+                pace.spend(bytes.len() as u64)?;
+                read.map(|()| Frame::Bytes(bytes))
+            }
+            Some(Frame::Hello(_) | Frame::Image(_) | Frame::Bytes(_)) => return Err(peer.at(strange())),
+        };
+        peer.send(&answer.unwrap_or_else(|error| Frame::Failed(Failure::of(&error))))?;
+    }
+}
+
+/// Makes or updates a copy at the other side.
+///
+/// # Errors
+/// Those of the other side; it is gone, or says something else.
+pub(super) fn copy_to(
+    source: &mut dyn Source,
+    mut peer: Peer<'_>,
+    is_new: bool,
+    options: &CopyOptions,
+    progress: &Progress,
+) -> Result<Copied> {
+    let wish = Wish { is_verified: options.is_verified };
+    peer.send(&Frame::Hello(if is_new { Role::Clone(wish) } else { Role::Update(wish) }))?;
+    let mut pace = Pace::new(options.bytes_per_second, progress);
+    let served = serve_source(source, &mut peer, &mut pace);
+    // Who interrupts this process from a terminal interrupts the other one, too.
+    if progress.should_stop() && !matches!(served, Ok(Some(_))) {
+        return Ok(Copied { is_interrupted: true, ..Copied::default() });
+    }
+    match served? {
+        Some(said) => decode_copied(&said).ok_or_else(|| peer.at(strange())),
+        None => Err(peer.at(Error::new(ErrorKind::Io, COPY, "the granulo there has ended"))),
+    }
+}
+
+/// Makes or updates a copy here of a source at the other side.
+///
+/// # Errors
+/// As [`directory::make`] and [`directory::update`]; the other side is gone, or says something else.
+pub(super) fn copy_from(
+    mut peer: Peer<'_>,
+    to: &Path,
+    is_new: bool,
+    options: &CopyOptions,
+    progress: &Progress,
+) -> Result<Copied> {
+    peer.send(&Frame::Hello(Role::Source))?;
+    let mut source = RemoteSource::new(peer);
+    let copied = match is_new {
+        true => directory::make(&mut source, to, options, progress),
+        false => directory::update(&mut source, to, options, progress),
+    };
+    match copied {
+        Err(_) if progress.should_stop() => Ok(Copied { is_interrupted: true, ..Copied::default() }),
+        copied => copied,
+    }
+}
+
+/// Does what the side that began wishes, with the store or the copy at `home`. That side is told of errors.
+///
+/// # Errors
+/// The other side is gone, or says something else.
+pub(super) fn serve(home: &Path, mut peer: Peer<'_>, progress: &Progress) -> Result<()> {
+    let role = match peer.receive()? {
+        Some(Frame::Hello(role)) => role,
+        Some(_) => return Err(peer.at(strange())),
+        None => return Ok(()),
+    };
+    let (is_new, wish) = match role {
+        Role::Source => return serve_store(home, &mut peer, progress),
+        Role::Clone(wish) => (true, wish),
+        Role::Update(wish) => (false, wish),
+    };
+    let options = CopyOptions { is_verified: wish.is_verified, bytes_per_second: None };
+    let mut source = RemoteSource::new(peer);
+    let copied = match is_new {
+        true => directory::make(&mut source, home, &options, progress),
+        false => directory::update(&mut source, home, &options, progress),
+    };
+    source.drop_ahead()?;
+    let said = match &copied {
+        Ok(copied) => Frame::Done(encode_copied(copied)),
+        Err(error) => Frame::Failed(Failure::of(error)),
+    };
+    source.peer.send(&said)
+}
+
+fn serve_store(home: &Path, peer: &mut Peer<'_>, progress: &Progress) -> Result<()> {
+    let opened = Store::open_read_only_with(home, &OpenOptions::default());
+    let store = match opened {
+        Ok(store) => store,
+        Err(error) => return peer.send(&Frame::Failed(Failure::of(&error))),
+    };
+    serve_source(&mut StoreSource::new(&store), stream, &mut Pace::new(None, progress)).map(drop)
+}
+
+fn encode_copied(copied: &Copied) -> Vec<u8> {
+    let flags = [copied.is_new, copied.is_unchanged, copied.is_interrupted];
+    let Copied { files, bytes, kept_files, kept_bytes, segments, snapshots, batch, .. } = *copied;
+    let numbers = [files, bytes, kept_files, kept_bytes, segments, snapshots, batch];
+    flags.into_iter().map(u8::from).chain(numbers.into_iter().flat_map(u64::to_le_bytes)).collect()
+}
+
+fn decode_copied(bytes: &[u8]) -> Option<Copied> {
+    let mut at = Decoder::new(bytes);
+    let mut flag = || at.u8().filter(|&flag| flag < 2).map(|flag| flag == 1);
+    let (is_new, is_unchanged, is_interrupted) = (flag()?, flag()?, flag()?);
+    let (files, bytes, kept_files, kept_bytes) = (at.u64()?, at.u64()?, at.u64()?, at.u64()?);
+    let (segments, snapshots, batch) = (at.u64()?, at.u64()?, at.u64()?);
+    at.rest().is_empty().then_some(())?;
+    Some(Copied {
+        is_new,
+        is_unchanged,
+        is_interrupted,
+        files,
+        bytes,
+        kept_files,
+        kept_bytes,
+        segments,
+        snapshots,
+        batch,
+    })
+}
