@@ -81,6 +81,7 @@ mod store_place;
 mod store_power;
 mod store_predict;
 mod store_privacy;
+mod store_replica;
 mod store_restore;
 mod store_sample;
 mod store_script;

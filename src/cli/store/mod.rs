@@ -6,6 +6,7 @@
 
 mod archive;
 mod check;
+mod clone;
 mod compact;
 mod completeness;
 mod copy;
@@ -22,15 +23,20 @@ mod named;
 mod patterns;
 pub(super) mod problems;
 mod progress;
+mod pull;
+mod push;
 mod put;
 mod rebalance;
 mod rebuild;
 mod record;
+mod remote;
 mod remove;
 mod rename;
 mod repair;
+mod replica;
 mod salvage;
 mod scrub;
+mod serve;
 mod snapshot;
 mod stat;
 mod status;
@@ -103,6 +109,10 @@ enum StoreCommand {
     Compact(compact::CompactArguments),
     Rebalance(rebalance::RebalanceArguments),
     Snapshot(snapshot::SnapshotArguments),
+    Clone(clone::CloneArguments),
+    Push(push::PushArguments),
+    Pull(pull::PullArguments),
+    Serve(serve::ServeArguments),
     Status(status::StatusArguments),
     Unpin(unpin::UnpinArguments),
 }
@@ -140,6 +150,10 @@ impl StoreCommand {
             StoreCommand::Compact(arguments) => arguments.run(),
             StoreCommand::Rebalance(arguments) => arguments.run(),
             StoreCommand::Snapshot(arguments) => arguments.run(),
+            StoreCommand::Clone(arguments) => arguments.run(),
+            StoreCommand::Push(arguments) => arguments.run(),
+            StoreCommand::Pull(arguments) => arguments.run(),
+            StoreCommand::Serve(arguments) => arguments.run(),
             StoreCommand::Status(arguments) => {
                 or_error_document("status", &arguments.document.clone(), arguments.run())
             }
