@@ -32,6 +32,8 @@ pub(crate) trait Hold {
     /// # Errors
     /// It may not be durable; the platform has failed.
     fn publish(self: Box<Self>) -> io::Result<()>;
+    /// Gives up everything that was written and not published: this process publishes nothing more.
+    fn abandon(self: Box<Self>) {}
 }
 
 /// Where each sync makes durable what it says, nothing is held back.

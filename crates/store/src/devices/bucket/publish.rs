@@ -388,6 +388,10 @@ impl Hold for VolumeHold {
         // The outermost hold of a thread publishes; what it acknowledges, it acknowledges then.
         if is_held { volume.is_sound() } else { volume.publish() }
     }
+
+    fn abandon(self: Box<Self>) {
+        lock(&self.volume.files).failure.get_or_insert_with(|| "what was written was given up".to_owned());
+    }
 }
 
 impl Drop for VolumeHold {

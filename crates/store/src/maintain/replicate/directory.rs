@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::image::Image;
-use super::relation::{Relation, have_same_devices, relation, state_of_copy};
+use super::relation::{may_become, state_of_copy};
 use super::source::{COPY, Source, StoreSource};
 use super::staging::{Before, Staging, Transferred, directories_of, inside};
 use super::verify::Verification;
@@ -83,8 +83,8 @@ pub(crate) fn update(source: &mut dyn Source, to: &Path, options: &CopyOptions, 
 fn refuse_itself(source: &Path, home: &Path) -> Result<()> {
     let usage = |cause: &str| Err(Error::new(ErrorKind::Usage, COPY, cause).at(home));
     if address_scheme(home).is_some() {
-        return usage("a copy is in a directory")
-            .map_err(|error| error.advise("name one of this machine, or ssh://HOST/PATH"));
+        return usage("the granulo that makes a copy in a bucket has the source at hand")
+            .map_err(|error| error.advise("run push where the source is"));
     }
     let is_same = Host.node(source).is_some_and(|node| Host.node(home).is_some_and(|other| other.is(node)));
     if is_same || home.starts_with(Host.resolve(source)) {
@@ -273,33 +273,11 @@ impl Copying<'_> {
     /// Whether the copy is the same already; refuses one that cannot become this state.
     fn compare(&mut self, image: &Image) -> Result<Option<bool>> {
         let Some(known) = &mut self.known else { return Ok(None) };
-        let refuse = |cause: &str, advice: &str| {
-            Err(Error::new(ErrorKind::Exists, "update the copy", cause).at(&self.home).advise(advice))
-        };
-        if known.image.geometry.store != image.geometry.store {
-            return refuse("it is another store", "name a copy that was made by granulo store clone");
+        if may_become((&known.image, image), self.source, &mut known.source, &self.home)? {
+            return Ok(Some(true));
         }
-        if !have_same_devices(&known.image, image) {
-            return refuse(
-                "the devices of its source are not those of which it was made",
-                "clone the source into another directory",
-            );
-        }
-        match relation(&known.image, image, self.source, &mut known.source)? {
-            Relation::Same => Ok(Some(true)),
-            Relation::Behind => {
-                self.refuse_readers(image)?;
-                Ok(Some(false))
-            }
-            Relation::Ahead => refuse(
-                "it was written to since: it has all that the source has, and more",
-                "nothing was changed; granulo store pull takes that over into the source",
-            ),
-            Relation::Apart(cause) => refuse(
-                cause,
-                "nothing was changed; clone the source into another directory, and keep what only this one has",
-            ),
-        }
+        self.refuse_readers(image)?;
+        Ok(Some(false))
     }
 
     /// Whoever reads the copy for long may need files that go.
@@ -353,7 +331,9 @@ impl Copying<'_> {
         staging.finish(image, &state_of_copy(image, before))?;
         pace.spend(0)?;
         let store = Store::open_read_only_with(&staging.place, &OpenOptions::default())?;
-        let verification = Verification { store: &store, staging, image, before };
+        let snapshot = store.engine().snapshot();
+        let verification = Verification { store: &store, snapshot, staging: Some(staging), image, before };
+        verification.is_whole()?;
         verification.run(self.source, pace)?;
         if self.options.is_verified {
             verification.every_byte(self.options.bytes_per_second, self.progress)?;

@@ -12,6 +12,7 @@
 //! | `staging` | the files of a copy, made beside it |
 //! | `verify` | what came is what was written |
 //! | `directory` | a copy in a directory, from the comparison to the exchange |
+//! | `volume` | a copy in a bucket, from the comparison to the publication |
 //! | `wire`, `stream` | a source or a copy on another machine, through a pipe |
 
 mod directory;
@@ -21,6 +22,7 @@ mod source;
 mod staging;
 mod stream;
 mod verify;
+mod volume;
 pub(crate) mod wire;
 
 #[cfg(test)]
@@ -32,6 +34,7 @@ use self::source::StoreSource;
 pub use self::stream::Peer;
 use crate::Store;
 use crate::error::Result;
+use crate::format::geometry::address_scheme;
 use crate::progress::Progress;
 
 /// How a copy is made.
@@ -93,7 +96,11 @@ impl Store {
     /// [`Exists`](crate::error::ErrorKind::Exists) if something is there; [`Lost`](crate::error::ErrorKind::Lost) if
     /// this store is incomplete, or lacks a device; errors of reading and writing.
     pub fn clone_to(&self, to: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
-        directory::make(&mut StoreSource::new(self), to, options, progress)
+        let mut source = StoreSource::new(self);
+        match address_scheme(to) {
+            Some(_) => volume::copy(&mut source, to, true, options, progress),
+            None => directory::make(&mut source, to, options, progress),
+        }
     }
 
     /// Brings a copy up to date. Until it is, it stays what it was; it changes at one moment.
@@ -104,7 +111,11 @@ impl Store {
     /// removed. [`Lost`](crate::error::ErrorKind::Lost) if this store is incomplete, or lacks a device; errors of
     /// reading and writing.
     pub fn push_to(&self, copy: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
-        directory::update(&mut StoreSource::new(self), copy, options, progress)
+        let mut source = StoreSource::new(self);
+        match address_scheme(copy) {
+            Some(_) => volume::copy(&mut source, copy, false, options, progress),
+            None => directory::update(&mut source, copy, options, progress),
+        }
     }
 
     /// As [`clone_to`](Self::clone_to), with the copy where [`serve_peer`](Self::serve_peer) runs.

@@ -10,23 +10,26 @@
 //!
 //! A source that was put back from a backup does not have that batch, or had fewer when the next epoch began.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::image::{FileKind, Image, ImageFile};
 use super::source::Source;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceEntry;
 use crate::format::names::segment_path;
 use crate::index::catalog::{Position, State};
 
 /// Note of a copy: the sequence number and the chain of the last batch that came from its source.
 const BROUGHT_TO: &str = "replica.position";
-/// Notes about the devices of the source, which say nothing about those of the copy, begin with this.
-const OF_DEVICES: &str = "scrub.";
+/// Note of a copy that was made beside a writer.
+pub(crate) const BESIDE_WRITER: &str = "replica.beside";
+/// Notes of a source that say nothing about its copy begin with one of these: about its devices, and as a copy.
+const OF_SOURCE: [&str; 2] = ["scrub.", "replica."];
 
 /// How a copy relates to its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Relation {
+enum Relation {
     /// Both have the same last batch.
     Same,
     /// The source goes on behind all that the copy has.
@@ -37,16 +40,47 @@ pub(crate) enum Relation {
     Apart(&'static str),
 }
 
+/// Whether a copy has the state of its source already; if not, it may get that.
+///
+/// # Errors
+/// [`ErrorKind::Exists`] if it has something else, or is a copy of another store; any error of reading.
+pub(crate) fn may_become(
+    (copy, image): (&Image, &Image),
+    source: &mut dyn Source,
+    of_copy: &mut dyn Source,
+    home: &Path,
+) -> Result<bool> {
+    let refuse = |cause: &str, advice: &str| {
+        Err(Error::new(ErrorKind::Exists, "update the copy", cause).at(home).advise(advice))
+    };
+    if copy.geometry.store != image.geometry.store {
+        return refuse("it is another store", "name a copy that was made by granulo store clone");
+    }
+    if !have_same_devices(copy, image) {
+        return refuse(
+            "the devices of its source are not those of which it was made",
+            "clone the source into another directory",
+        );
+    }
+    match relation(copy, image, source, of_copy)? {
+        Relation::Same => Ok(true),
+        Relation::Behind => Ok(false),
+        Relation::Ahead => refuse(
+            "it was written to since: it has all that the source has, and more",
+            "nothing was changed; granulo store pull takes that over into the source",
+        ),
+        Relation::Apart(cause) => refuse(
+            cause,
+            "nothing was changed; clone the source into another directory, and keep what only this one has",
+        ),
+    }
+}
+
 /// How a copy relates to an image of its source.
 ///
 /// # Errors
 /// Any error of reading the source.
-pub(crate) fn relation(
-    copy: &Image,
-    image: &Image,
-    source: &mut dyn Source,
-    of_copy: &mut dyn Source,
-) -> Result<Relation> {
+fn relation(copy: &Image, image: &Image, source: &mut dyn Source, of_copy: &mut dyn Source) -> Result<Relation> {
     let (behind, ahead) = (copy.position(), image.position());
     if (behind.sequence, behind.chain) == (ahead.sequence, ahead.chain) {
         return Ok(Relation::Same);
@@ -105,7 +139,7 @@ fn encode(position: Position) -> Vec<u8> {
 pub(crate) fn state_of_copy(image: &Image, before: Option<&Image>) -> State {
     let mut state = image.state.clone();
     let notes = Arc::make_mut(&mut state.notes);
-    notes.retain(|name, _| !name.starts_with(OF_DEVICES));
+    notes.retain(|name, _| !OF_SOURCE.iter().any(|of| name.starts_with(of)));
     notes.insert(BROUGHT_TO.to_owned(), encode(state.position));
     let known = before.map_or(0, |before| before.state.version);
     state.version = state.version.max(known + 1);
@@ -113,7 +147,7 @@ pub(crate) fn state_of_copy(image: &Image, before: Option<&Image>) -> State {
 }
 
 /// Whether two images have the same devices: a copy has a directory for each device of its source.
-pub(crate) fn have_same_devices(one: &Image, other: &Image) -> bool {
+fn have_same_devices(one: &Image, other: &Image) -> bool {
     let of = |device: &DeviceEntry| (device.number, device.identity, device.class, device.state);
     let (one, other) = (&one.geometry, &other.geometry);
     one.has_home_apart() == other.has_home_apart() && one.devices.iter().map(of).eq(other.devices.iter().map(of))

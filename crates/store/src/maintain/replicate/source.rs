@@ -21,6 +21,7 @@ use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::record::Record;
 use crate::format::segment::Commit;
+use crate::index::Snapshot;
 use crate::index::catalog::{Position, State};
 
 /// How often a state is taken again because a writer goes on meanwhile.
@@ -49,13 +50,20 @@ pub(crate) struct StoreSource {
     store: Store,
     /// Keeps what the image refers to.
     pin: Option<Pin>,
+    /// The state of the image.
+    view: Option<View>,
     /// The file that was read last.
     open: Option<(DeviceNumber, String, Arc<dyn DeviceFile>)>,
 }
 
 impl StoreSource {
     pub(crate) fn new(store: &Store) -> StoreSource {
-        StoreSource { store: store.clone(), pin: None, open: None }
+        StoreSource { store: store.clone(), pin: None, view: None, open: None }
+    }
+
+    /// The store, and the state of the last image.
+    pub(crate) fn state(&self) -> (&Store, Option<Snapshot>) {
+        (&self.store, self.view.as_ref().map(View::snapshot))
     }
 
     /// Lets go of what the image refers to: nobody else frees it.
@@ -169,7 +177,9 @@ impl Source for StoreSource {
             let (pin, view) = self.store.engine().pinned()?;
             self.pin = Some(pin);
             if let Some(found) = self.superblocks_of(&view.state)? {
-                return self.image_of(&view, found);
+                let image = self.image_of(&view, found);
+                self.view = Some(view);
+                return image;
             }
         }
         let error = Error::new(ErrorKind::Busy, COPY, "writers open it all the time").at(&self.place());

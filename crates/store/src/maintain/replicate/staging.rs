@@ -38,7 +38,7 @@ const PINS: &str = "index/pins";
 /// Bytes of a sorted table that tell it from any other: its footer.
 const FOOTER_BYTES: u64 = 4096;
 /// Bytes that are read at once.
-const PIECE_BYTES: u64 = 4 << 20;
+pub(super) const PIECE_BYTES: u64 = 4 << 20;
 
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl<'s> Staging<'s> {
         Staging { platform, place: place.to_owned(), home: home.to_owned(), directories, file_mode }
     }
 
-    fn device(&self, number: DeviceNumber) -> Arc<dyn Device> {
+    pub(super) fn device(&self, number: DeviceNumber) -> Arc<dyn Device> {
         self.platform.device_with(&self.directory(&self.place, number), self.file_mode)
     }
 
@@ -110,7 +110,7 @@ impl<'s> Staging<'s> {
         self.platform.device_with(&self.place, self.file_mode)
     }
 
-    fn numbers(&self) -> impl Iterator<Item = DeviceNumber> + '_ {
+    pub(super) fn numbers(&self) -> impl Iterator<Item = DeviceNumber> + '_ {
         let numbered = (0..).map(DeviceNumber).zip(&self.directories);
         numbered.filter_map(|(number, directory)| directory.as_ref().map(|_| number))
     }
@@ -138,7 +138,7 @@ impl<'s> Staging<'s> {
         Ok(())
     }
 
-    fn create(&self, device: &dyn Device, directory: &str) -> Result<()> {
+    pub(super) fn create(&self, device: &dyn Device, directory: &str) -> Result<()> {
         device.create_directory(directory).map_err(|error| fail(device, directory, error))
     }
 
@@ -149,7 +149,11 @@ impl<'s> Staging<'s> {
         }
     }
 
-    fn read_incoming(&self) -> Result<Option<Vec<u8>>> {
+    /// What the directory is said to be going to be.
+    ///
+    /// # Errors
+    /// Any error of reading.
+    pub(super) fn read_incoming(&self) -> Result<Option<Vec<u8>>> {
         let device = self.home_device();
         let read = device.open(INCOMING, Mode::Read).and_then(|file| {
             let mut bytes = Vec::new();
@@ -161,7 +165,11 @@ impl<'s> Staging<'s> {
         }
     }
 
-    fn write_incoming(&self, bytes: &[u8]) -> Result<()> {
+    /// Says what the directory is going to be.
+    ///
+    /// # Errors
+    /// Any error of writing.
+    pub(super) fn write_incoming(&self, bytes: &[u8]) -> Result<()> {
         let (device, temporary) = (self.home_device(), format!("{INCOMING}{TEMPORARY}"));
         self.remove(&*device, &temporary)?;
         let written = device.open(&temporary, Mode::Create).and_then(|file| {
@@ -207,7 +215,10 @@ impl<'s> Staging<'s> {
     }
 
     /// Removes what is no file of the image, also incomplete ones and the index that was made of another image.
-    fn remove_others(&self, files: &[ImageFile]) -> Result<()> {
+    ///
+    /// # Errors
+    /// Any error of removing.
+    pub(super) fn remove_others(&self, files: &[ImageFile]) -> Result<()> {
         let named: BTreeSet<_> = files.iter().map(|file| (file.device, file.path.as_str())).collect();
         for number in self.numbers() {
             let device = self.device(number);
@@ -458,7 +469,7 @@ enum Taken {
     Begin(u64),
 }
 
-fn fail(device: &dyn Device, path: &str, error: io::Error) -> Error {
+pub(super) fn fail(device: &dyn Device, path: &str, error: io::Error) -> Error {
     Error::io(COPY, &device.place().join(path), error)
 }
 
@@ -473,7 +484,7 @@ fn remove_directory(path: &Path) -> Result<()> {
 }
 
 /// What `incoming` has in it: the identity of the store, and the last batch of the state, with its place.
-fn incoming_of(image: &Image) -> Vec<u8> {
+pub(super) fn incoming_of(image: &Image) -> Vec<u8> {
     let Position { segment, commit, offset, .. } = image.position();
     let epoch = image.state.segments.get(&segment).map_or(0, |row| row.epoch.0);
     let place = [segment.0, epoch, commit.0, offset.0].into_iter().flat_map(u64::to_le_bytes);
@@ -482,7 +493,10 @@ fn incoming_of(image: &Image) -> Vec<u8> {
 }
 
 /// Whether `incoming` is of a state whose last batch is in an image, in the same place.
-fn is_earlier(bytes: &[u8], image: &Image, source: &mut dyn Source) -> Result<bool> {
+///
+/// # Errors
+/// Any error of reading the source.
+pub(super) fn is_earlier(bytes: &[u8], image: &Image, source: &mut dyn Source) -> Result<bool> {
     let mut at = Decoder::new(bytes);
     let (Some(store), Some(segment), Some(epoch)) = (at.identity(), at.u64(), at.u64()) else { return Ok(false) };
     let (Some(commit), Some(offset)) = (at.u64(), at.u64()) else { return Ok(false) };
@@ -500,7 +514,15 @@ fn is_earlier(bytes: &[u8], image: &Image, source: &mut dyn Source) -> Result<bo
 }
 
 /// Whether two tables are the same, by what tells one from another.
-fn is_same_table(one: &ImageFile, of_one: &mut dyn Source, other: &ImageFile, of: &mut dyn Source) -> Result<bool> {
+///
+/// # Errors
+/// Any error of reading one of them.
+pub(super) fn is_same_table(
+    one: &ImageFile,
+    of_one: &mut dyn Source,
+    other: &ImageFile,
+    of: &mut dyn Source,
+) -> Result<bool> {
     if one.size_bytes != other.size_bytes {
         return Ok(false);
     }
@@ -511,7 +533,11 @@ fn is_same_table(one: &ImageFile, of_one: &mut dyn Source, other: &ImageFile, of
     Ok(footer(one, of_one)? == footer(other, of)?)
 }
 
-fn has_footer_of(staged: &dyn DeviceFile, of: &ImageFile, source: &mut dyn Source) -> Result<bool> {
+/// Whether a file is the same table as that of the source, by what tells one from another.
+///
+/// # Errors
+/// Any error of reading the source.
+pub(super) fn has_footer_of(staged: &dyn DeviceFile, of: &ImageFile, source: &mut dyn Source) -> Result<bool> {
     let (at, mut found, mut bytes) = (of.size_bytes.saturating_sub(FOOTER_BYTES), Vec::new(), Vec::new());
     let length = (of.size_bytes - at) as usize;
     source.read(of, at, length, &mut bytes)?;

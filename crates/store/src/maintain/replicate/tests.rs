@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
+use crate::bucket::register;
 use crate::error::{ErrorKind, Result};
+use crate::objects::Memory;
 use crate::tests::{ALL, bytes, file, key};
 use crate::{Buffer, CheckOptions, Copied, CopyOptions, Durability, HandleOptions, Key, Peer, Plan, Progress, Store};
 
@@ -548,4 +550,97 @@ fn a_connection_that_breaks_leaves_the_old_state_and_the_rest_for_the_next() {
     with_peer(&copy, u64::MAX, |peer| store.push_to_peer(peer, &options, &progress)).unwrap();
     assert_eq!(of(&copy), content(&store));
     assert_sound(&copy);
+}
+
+/// A bucket in memory, and the address of a store in it.
+fn a_bucket() -> PathBuf {
+    static BUCKETS: AtomicU64 = AtomicU64::new(0);
+    let scheme = format!("replica{}", BUCKETS.fetch_add(1, Ordering::Relaxed));
+    let bucket = Arc::new(Memory::default());
+    register(&scheme, Arc::new(move |_, _| Ok(bucket.clone())));
+    PathBuf::from(format!("{scheme}://bucket/store"))
+}
+
+#[test]
+fn a_copy_in_a_bucket_is_made_and_brought_up_to_date_both_ways() {
+    let sandbox = TempDir::new().unwrap();
+    for (home, copy) in stores(sandbox.path()) {
+        let bucket = a_bucket();
+        assert!(clone(&home, &bucket).unwrap().is_new);
+        assert_eq!(clone(&home, &bucket).unwrap_err().kind(), ErrorKind::Exists);
+        assert_eq!(of(&bucket), of(&home));
+        assert_sound(&bucket);
+        clone(&bucket, &copy).unwrap();
+        for round in 1..5 {
+            let store = Store::open(&home).unwrap();
+            store.create_snapshot(&format!("s{round}")).unwrap();
+            write(&store, round);
+            if round == 3 {
+                store.compact(&ALL, &Progress::default()).unwrap();
+            }
+            drop(store);
+            let done = push(&home, &bucket).unwrap();
+            assert!(done.bytes > 0 && done.kept_bytes > 0 || round == 3, "{done:?}");
+            assert!(push(&home, &bucket).unwrap().is_unchanged);
+            push(&bucket, &copy).unwrap();
+            for copy in [&bucket, &copy] {
+                assert_eq!(of(copy), of(&home));
+                assert_sound(copy);
+            }
+        }
+        // One of several devices can only be read.
+        if home.file_name().is_some_and(|name| name != "one") {
+            assert_eq!(Store::open(&bucket).unwrap_err().kind(), ErrorKind::Busy);
+            continue;
+        }
+        Store::open(&bucket).unwrap().put(&key("mine"), &file(), b"alone").unwrap();
+        write(&Store::open(&home).unwrap(), 5);
+        assert_eq!(push(&home, &bucket).unwrap_err().kind(), ErrorKind::Exists);
+        assert_eq!(Store::open_read_only(&bucket).unwrap().get(&key("mine")).unwrap().unwrap(), b"alone");
+    }
+}
+
+#[test]
+fn a_copy_in_a_bucket_that_is_killed_is_the_old_or_the_new_state_and_goes_on() {
+    let (_sandbox, home, before) = one_store();
+    clone(&home, &before).unwrap();
+    let store = Store::open(&home).unwrap();
+    write(&store, 1);
+    write(&store, 2);
+    store.compact(&ALL, &Progress::default()).unwrap();
+    drop(store);
+    let (old, new) = (of(&before), of(&home));
+    for step in 1.. {
+        let bucket = a_bucket();
+        clone(&before, &bucket).unwrap();
+        let (progress, _) = dying(step);
+        let push_to = || Store::open_read_only(&home).unwrap().push_to(&bucket, &CopyOptions::default(), &progress);
+        let is_done = catch_unwind(AssertUnwindSafe(push_to)).is_ok();
+        let found = of(&bucket);
+        assert!(found == new || found == old && !is_done, "step {step}");
+        if is_done {
+            assert!(step > 10, "{step} steps");
+            break;
+        }
+        push(&home, &bucket).unwrap();
+        assert_eq!(of(&bucket), new);
+        assert_sound(&bucket);
+    }
+}
+
+#[test]
+fn units_that_were_written_later_come_into_a_bucket_with_their_record() {
+    let (_sandbox, home, _) = one_store();
+    let (bucket, store) = (a_bucket(), Store::open(&home).unwrap());
+    let mut early = store.batch(Durability::Batch);
+    early.put(&key("early"), &file(), &bytes(1, 400_000)).unwrap();
+    let mut late = store.batch(Durability::Batch);
+    late.put(&key("late"), &file(), &bytes(2, 400_000)).unwrap();
+    late.commit().unwrap();
+    store.clone_to(&bucket, &CopyOptions::default(), &Progress::default()).unwrap();
+    assert_eq!(of(&bucket), content(&store));
+    early.commit().unwrap();
+    store.push_to(&bucket, &CopyOptions::default(), &Progress::default()).unwrap();
+    assert_eq!(of(&bucket), content(&store));
+    assert_sound(&bucket);
 }

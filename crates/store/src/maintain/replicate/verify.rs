@@ -17,6 +17,7 @@ use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, LogOffset};
 use crate::format::names::{EXTENTS, segment_path};
+use crate::index::Snapshot;
 use crate::index::catalog::SegmentRow;
 use crate::maintain::audit::Observation;
 use crate::maintain::check::CheckOptions;
@@ -25,7 +26,10 @@ use crate::progress::Progress;
 /// A copy that is verified.
 pub(crate) struct Verification<'v> {
     pub(crate) store: &'v Store,
-    pub(crate) staging: &'v Staging<'v>,
+    /// Its state.
+    pub(crate) snapshot: Snapshot,
+    /// Where units can be brought again; `None`: it is the source that is verified.
+    pub(crate) staging: Option<&'v Staging<'v>>,
     pub(crate) image: &'v Image,
     /// What the copy was before.
     pub(crate) before: Option<&'v Image>,
@@ -35,20 +39,35 @@ impl Verification<'_> {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if something is not what it was written as; the request to stop.
     pub(crate) fn run(&self, source: &mut dyn Source, pace: &mut Pace<'_>) -> Result<()> {
-        self.is_whole()?;
+        self.run_with(source, pace, &mut |_, _| Ok(()))
+    }
+
+    /// The same; `see` gets the key and the descriptor of each large object that came.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and those of `see`.
+    pub(crate) fn run_with(
+        &self,
+        source: &mut dyn Source,
+        pace: &mut Pace<'_>,
+        see: &mut dyn FnMut(&[u8], &Descriptor) -> Result<()>,
+    ) -> Result<()> {
         let rows = Arc::clone(&self.image.state.segments);
         let new = rows.values().filter_map(|row| Some((row, self.new_from(row)?)));
         let new: Vec<(&SegmentRow, LogOffset)> = new.collect();
         let bytes = |&(row, from): &(&SegmentRow, LogOffset)| (row.size_bytes - from.0) * row.devices.len() as u64;
         pace.stage("verifying", new.iter().map(bytes).sum());
         for (row, from) in new {
-            self.segment(row, from, source, pace)?;
+            self.segment(row, from, (source, pace), see)?;
         }
         self.tables(pace)
     }
 
-    /// The copy opens as a reader would open it.
-    fn is_whole(&self) -> Result<()> {
+    /// Whether the copy opened as a reader would open it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if it did not.
+    pub(crate) fn is_whole(&self) -> Result<()> {
         let found = self.store.recovered();
         let is_whole = found.completeness.is_complete() && found.completeness.tail.is_none() && found.batches == 0;
         let is_at = self.store.engine().view().state.position == self.image.position();
@@ -57,7 +76,9 @@ impl Verification<'_> {
 
     fn unlike(&self) -> Error {
         let error = Error::new(ErrorKind::Corrupt, COPY, "what was copied is not the state of the source");
-        error.at(&self.staging.place).advise("check the source with granulo store check --deep; remove this directory")
+        error
+            .at(&self.store.engine().home)
+            .advise("check the source with granulo store check --deep; remove this directory")
     }
 
     /// Where what a segment has got begins; `None` if it has got nothing.
@@ -67,8 +88,14 @@ impl Verification<'_> {
         (known < row.size_bytes).then_some(LogOffset(known))
     }
 
-    fn segment(&self, row: &SegmentRow, from: LogOffset, source: &mut dyn Source, pace: &mut Pace<'_>) -> Result<()> {
-        let (engine, snapshot) = (self.store.engine(), self.store.engine().snapshot());
+    fn segment(
+        &self,
+        row: &SegmentRow,
+        from: LogOffset,
+        (source, pace): (&mut dyn Source, &mut Pace<'_>),
+        see: &mut dyn FnMut(&[u8], &Descriptor) -> Result<()>,
+    ) -> Result<()> {
+        let engine = self.store.engine();
         let damaged = || {
             let first = row.devices.first().copied().unwrap_or_default();
             let place = engine.devices.place(first, &segment_path(row.id()));
@@ -76,14 +103,14 @@ impl Verification<'_> {
             error.at(&place).advise("run granulo store repair on the source, and this again")
         };
         let mut large = Vec::new();
-        let tally = engine.audit_segment(row, &snapshot, from, pace, &mut |sight, _| match sight {
+        let tally = engine.audit_segment(row, &self.snapshot, from, pace, &mut |sight, _| match sight {
             Observation::Header(Some(_), without) if without.is_empty() => Ok(()),
             Observation::Header(..) | Observation::Damage(..) | Observation::Batch(..) => Err(damaged()),
             Observation::Batched(_) => Ok(()),
             Observation::Record(met) if !met.without.is_empty() || !met.differ.is_empty() => Err(damaged()),
             Observation::Record(met) => {
                 if met.record.head.kind == Kind::Large && met.live.is_some() {
-                    large.push(engine.descriptor_in(row, &met.record)?);
+                    large.push((met.key.clone(), engine.descriptor_in(row, &met.record)?));
                 }
                 Ok(())
             }
@@ -91,7 +118,11 @@ impl Verification<'_> {
         if tally.is_unread {
             return Err(damaged());
         }
-        large.iter().try_for_each(|descriptor| self.units(descriptor, source, pace))
+        for (key, descriptor) in &large {
+            self.units(descriptor, source, pace)?;
+            see(key, descriptor)?;
+        }
+        Ok(())
     }
 
     fn units(&self, descriptor: &Descriptor, source: &mut dyn Source, pace: &mut Pace<'_>) -> Result<()> {
@@ -122,7 +153,9 @@ impl Verification<'_> {
     }
 
     fn bring_again(&self, device: DeviceNumber, file: u32, runs: &[Run], source: &mut dyn Source) -> Result<()> {
-        let Some(name) = self.image.extents.get(&(device, file)) else { return Ok(()) };
+        let (Some(name), Some(staging)) = (self.image.extents.get(&(device, file)), self.staging) else {
+            return Ok(());
+        };
         let end_bytes = runs.iter().map(|run| run.offset_bytes + run.length_bytes).max().unwrap_or(0);
         let path = format!("{EXTENTS}/{name}");
         let file = ImageFile { device, path, size_bytes: end_bytes, kind: FileKind::Extents };
@@ -132,7 +165,7 @@ impl Verification<'_> {
             source.read(&file, run.offset_bytes, run.length_bytes as usize, &mut bytes)?;
             pieces.push((run.offset_bytes, bytes));
         }
-        self.staging.overwrite(&file, &pieces)
+        staging.overwrite(&file, &pieces)
     }
 
     fn tables(&self, pace: &mut Pace<'_>) -> Result<()> {
@@ -155,7 +188,7 @@ impl Verification<'_> {
             self.store.check(options, &mut |problem| _ = first.get_or_insert(problem.to_string()), progress)?;
         match first {
             Some(problem) => {
-                let error = Error::new(ErrorKind::Corrupt, "verify the copy", problem).at(&self.staging.place);
+                let error = Error::new(ErrorKind::Corrupt, "verify the copy", problem).at(&self.store.engine().home);
                 Err(error.advise("check both sides with granulo store check --deep; a damaged copy is cloned again"))
             }
             None if !report.is_complete => {
