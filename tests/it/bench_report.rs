@@ -82,7 +82,7 @@ fn a_result_is_shown_as_it_was_printed() {
     let json = run(args!["show", &one, "--json"]).ended(0);
     assert_eq!(json.stdout, fs::read(&one).unwrap());
     let refused = run(args!["show", &one, "--cutoff", "4KiB"]).ended(2);
-    assert!(refused.said().contains("accept only --json"), "{}", refused.said());
+    assert!(refused.said().contains("accept only -o, --json"), "{}", refused.said());
     let plan = sandbox.path().join("plan.json");
     let planned = run(args!["plan", "vu-2005", "--model", "ext4", "--json"]).ended(0);
     fs::write(&plan, &planned.stdout).unwrap();

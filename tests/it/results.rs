@@ -48,7 +48,7 @@ fn a_document_without_a_report_of_its_own_is_facts_and_tables() {
     run(args!["show", &result, "--csv=nothing"]).ended(2);
     fs::remove_file(&page).unwrap();
     let refused = run(args!["show", &result, "--top", "3", "--report", &page]).ended(2);
-    assert!(refused.said().contains("accept only --json") && !page.exists(), "{}", refused.said());
+    assert!(refused.said().contains("accept only -o, --json") && !page.exists(), "{}", refused.said());
     fs::write(&result, "{\"schema\": \"granulo/store-ls/99\"}").unwrap();
     assert!(run(args!["show", &result]).ended(2).said().contains("it has version 99"));
     // A document that could send sequences to a terminal is refused.

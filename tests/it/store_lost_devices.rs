@@ -325,7 +325,8 @@ fn a_rebuild_waits_for_a_writer_to_end() {
         run(arguments.into_iter().chain(wait.map(OsString::from)))
     };
     assert!(rebuild(None).ended(2).said().contains("add --wait"));
-    assert!(rebuild(Some("--wait=10ms")).ended(2).said().contains("waiting for it to end"));
+    let waited = rebuild(Some("--wait=10ms")).ended(2).said();
+    assert!(waited.contains("open for writing") && !waited.contains("add --wait"), "{waited}");
     drop(writer);
     let rebuilt = rebuild(Some("--wait"));
     assert!(rebuilt.text().contains("is in service again"), "{rebuilt:?}");
