@@ -464,7 +464,7 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
         (vec!["plan", "vu-2005", "--tolerance", "-5%"], "not a percentage"),
         (vec!["plan", "vu-2005", "--fill", "0.75"], "write 75% or 0.75%"),
         (vec!["plan", "--list", "--model", "ext4"], "--list"),
-        (vec!["show", "panasas", "--all"], "accepts only --json"),
+        (vec!["show", "panasas", "--all"], "accepts only -o, --json"),
         (vec!["plan", "nothere"], "granulo show panasas"),
         (vec!["plan", "vu-2005", "--prices", &prices], "line 1: missing field"),
         (vec!["plan", "vu-2005", "--trace", &trace], "the first line must be 'decile_pct,read_bytes,write_bytes'"),
