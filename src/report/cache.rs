@@ -398,7 +398,7 @@ fn write_beside(beside: &Beside, out: &mut dyn Write) -> io::Result<()> {
 
 /// A size in at most seven columns.
 fn short_size(bytes: u64) -> String {
-    size(bytes).replace("iB", "").replace(' ', "")
+    size(bytes).replace("iB", "").replace([' ', ','], "")
 }
 
 fn notes(study: &Study) -> Vec<String> {
