@@ -133,6 +133,13 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn hold(&self) -> Box<dyn Hold> {
         Box::new(NoHold)
     }
+    /// Frees what is in no file and no longer needed, where that is possible.
+    ///
+    /// # Errors
+    /// It cannot be looked for. Nothing else has changed.
+    fn collect(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// How long a writer must be idle before the log is marked; `None`: never.
     fn idle_interval(&self) -> Option<Duration> {
         Some(Duration::from_secs(1))

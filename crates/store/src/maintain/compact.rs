@@ -213,8 +213,14 @@ impl Engine {
         self.merge_index()?;
         self.reclaim()?;
         self.remove_leftovers()?;
+        self.collect_garbage(COMPACT)?;
         done.waiting_bytes = self.waiting_bytes();
         Ok(done)
+    }
+
+    /// Frees what is in no file of the store.
+    pub(crate) fn collect_garbage(&self, operation: &'static str) -> Result<()> {
+        self.platform.collect().map_err(|error| Error::io(operation, &self.home, error))
     }
 
     fn compact_rounds(&self, plan: &CompactPlan, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<()> {

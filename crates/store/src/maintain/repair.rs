@@ -365,6 +365,7 @@ pub(crate) fn repair_on(
     (report.lost, report.left) = (lost.first, lost.left);
     report.count_unread();
     store.sync()?;
+    store.engine().collect_garbage("repair the store")?;
     // The last writes to a device may fail too.
     match store.engine().close() {
         Err(error) if error.kind() == ErrorKind::NoSpace => {}

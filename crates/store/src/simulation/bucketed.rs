@@ -44,8 +44,8 @@ impl Settings {
     }
 
     fn options(&self) -> OpenOptions {
-        let bucket =
-            BucketOptions { object_bytes: self.object_bytes, poll: Duration::ZERO, ..BucketOptions::default() };
+        let mut bucket = BucketOptions::default();
+        (bucket.object_bytes, bucket.poll, bucket.grace) = (self.object_bytes, Duration::ZERO, Duration::ZERO);
         OpenOptions { bucket, ..OpenOptions::default() }
     }
 

@@ -78,6 +78,11 @@ impl fmt::Debug for SimulatedProcess {
 }
 
 impl SimulatedProcess {
+    /// All machines, and their time.
+    pub(crate) fn machines(&self) -> &Arc<Machines> {
+        &self.machines
+    }
+
     /// From now on, it does nothing beside what the test lets it do.
     pub(crate) fn sleep(&self) {
         self.is_asleep.store(true, Ordering::Relaxed);

@@ -103,11 +103,6 @@ impl World {
         Arc::new(WorldObjects { world: self.clone() })
     }
 
-    /// Number of objects in it whose names begin with a prefix.
-    pub(crate) fn count_objects(&self, prefix: &str) -> usize {
-        self.state().shelf.objects.keys().filter(|name| name.starts_with(prefix)).count()
-    }
-
     /// Whether requests are late.
     pub(crate) fn awaits_requests(&self) -> bool {
         !self.state().shelf.late.is_empty()

@@ -2,6 +2,7 @@
 //! of a simulation.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::devices::bucket::platform::BucketPlatform;
 use crate::devices::bucket::tests::{Breaking, Fate};
 use crate::devices::bucket::volume::Volume;
 use crate::devices::platform::Platform;
-use crate::devices::published::Surroundings;
+use crate::devices::published::{Process, Surroundings};
 use crate::engine::locking::Access;
 use crate::engine::open;
 use crate::error::{ErrorKind, Result};
@@ -37,19 +38,19 @@ fn platform(objects: Arc<dyn Objects>, process: &Arc<SimulatedProcess>) -> Resul
     Ok(Arc::new(BucketPlatform::new(Path::new(HOME), volume)))
 }
 
-fn open_as(objects: Arc<dyn Objects>, process: &Arc<SimulatedProcess>, access: Access) -> Result<Store> {
+pub(super) fn open_as(objects: Arc<dyn Objects>, process: &Arc<SimulatedProcess>, access: Access) -> Result<Store> {
     Store::open_on(platform(objects, process)?, Path::new(HOME), access, &options())
 }
 
 /// A bucket and machines.
-struct Place {
-    bucket: Arc<Memory>,
-    machines: Arc<Machines>,
+pub(super) struct Place {
+    pub(super) bucket: Arc<Memory>,
+    pub(super) machines: Arc<Machines>,
 }
 
 impl Place {
     /// With a store that nobody has open.
-    fn new() -> Place {
+    pub(super) fn new() -> Place {
         let place = Place { bucket: Arc::default(), machines: Arc::default() };
         let platform = platform(place.bucket.clone(), &place.machines.process("origin")).unwrap();
         let hold = platform.hold();
@@ -60,11 +61,11 @@ impl Place {
         place
     }
 
-    fn open(&self, process: &Arc<SimulatedProcess>) -> Result<Store> {
+    pub(super) fn open(&self, process: &Arc<SimulatedProcess>) -> Result<Store> {
         open_as(self.bucket.clone(), process, Access::Write)
     }
 
-    fn read(&self) -> Store {
+    pub(super) fn read(&self) -> Store {
         open_as(self.bucket.clone(), &self.machines.process("readers"), Access::Read).unwrap()
     }
 
@@ -84,7 +85,7 @@ impl Place {
     }
 
     /// Number of writers that show themselves.
-    fn shown(&self) -> usize {
+    pub(super) fn shown(&self) -> usize {
         self.bucket.list("leases/", None).unwrap().objects.len()
     }
 }
@@ -330,4 +331,53 @@ fn a_large_batch_of_a_writer_that_slept_is_garbage() {
     drop(store);
     let store = place.open(&first).unwrap();
     assert!(store.get(&key("a")).unwrap().unwrap() == bytes(1, 400_000));
+}
+
+/// A process that has become the copy of the one that opened the store.
+#[derive(Debug)]
+struct Forked {
+    parent: Arc<SimulatedProcess>,
+    child: Arc<SimulatedProcess>,
+    is_child: AtomicBool,
+}
+
+impl Surroundings for Forked {
+    fn random(&self) -> Result<u64> {
+        self.parent.random()
+    }
+
+    fn now_nanoseconds(&self) -> i64 {
+        self.parent.now_nanoseconds()
+    }
+
+    fn wait(&self, _: u32) -> bool {
+        false
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.parent.elapsed()
+    }
+
+    fn process(&self) -> Process {
+        if self.is_child.load(Ordering::Relaxed) { self.child.process() } else { self.parent.process() }
+    }
+
+    fn keep_calling(&self, _: Duration, _: Box<dyn FnMut() -> bool + Send>) {}
+}
+
+#[test]
+fn the_copy_of_a_writer_publishes_nothing_not_even_that_it_has_ended() {
+    let place = Place::new();
+    let (parent, child) = (place.machines.process("north"), place.machines.process("north"));
+    let forked = Arc::new(Forked { parent, child, is_child: AtomicBool::new(false) });
+    let volume = Volume::open(place.bucket.clone(), forked.clone(), options().bucket).unwrap();
+    let platform = Arc::new(BucketPlatform::new(Path::new(HOME), volume));
+    let store = Store::open_on(platform, Path::new(HOME), Access::Write, &options()).unwrap();
+    put(&store, "a").unwrap();
+    forked.is_child.store(true, Ordering::Relaxed);
+    let before = place.bucket.head("manifest").unwrap();
+    assert!(put(&store, "b").is_err());
+    drop(store);
+    assert_eq!(place.bucket.head("manifest").unwrap(), before);
+    assert!(place.read().status(false).unwrap().has_writer);
 }

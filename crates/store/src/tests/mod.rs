@@ -23,6 +23,7 @@ mod divergence;
 mod dropping;
 mod ends;
 mod full;
+mod garbage;
 mod giving_up;
 mod handles;
 mod leases;
@@ -42,6 +43,7 @@ mod replaced;
 mod snapshots;
 mod times;
 mod twins;
+mod two_writers;
 mod unpinned;
 mod versions;
 

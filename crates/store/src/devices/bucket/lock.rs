@@ -27,14 +27,6 @@ const MOST_BEGINNINGS: u32 = 10;
 /// For how long it is remembered that another process writes: the engine asks several times.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// The right to write, as far as this process knows.
-#[derive(Debug, Default)]
-pub(super) struct Right {
-    is_held: bool,
-    /// By the clock of the surroundings.
-    busy_until: Duration,
-}
-
 /// What whoever wants to write knows.
 struct Known {
     tag: Tag,
@@ -106,6 +98,7 @@ impl Volume {
                         // What is left of it is garbage that a compaction finds.
                         let _ = self.bucket.objects.delete(&path_of(epoch));
                     }
+                    self.delete_some();
                     return Ok(true);
                 }
                 Watched::Silent | Watched::Published => {}
@@ -128,13 +121,14 @@ impl Volume {
             return Ok(false);
         }
         let lease = Lease::own(&*self.bucket.surroundings);
+        let told = |error: &dyn ToString| io::Error::other(error.to_string());
+        let dropped = self.body_of(reader).map_err(|error| told(&error))?.dropped;
         let body = body::with_lease(reader.manifest().body(), &lease).expect("what was read is a body");
-        let begun = Writer::open_if(reader, body);
-        let Some(writer) = begun.map_err(|error| io::Error::other(error.to_string()))? else { return Ok(false) };
+        let Some(writer) = Writer::open_if(reader, body).map_err(|error| told(&error))? else { return Ok(false) };
         let mut files = lock(&self.files);
         let inline_bytes = files.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
         let heart = Heart::begin(&self.bucket, writer.manifest().epoch());
-        *log = Log::Writing(Box::new(Author { writer, staged: BTreeMap::new(), inline_bytes, heart }));
+        *log = Log::Writing(Box::new(Author { writer, staged: BTreeMap::new(), inline_bytes, dropped, heart }));
         files.lease = lease;
         files.set_writable(true);
         Ok(true)

@@ -13,6 +13,8 @@
 //! | `body` | the table as bytes |
 //! | `volume` | a table and the log that it is published to; reading, and newer versions |
 //! | `publish` | cuts: what is put into objects, and when; holds |
+//! | `consolidate` | small pieces of a file, put together |
+//! | `dropped`, `collect` | what no version refers to any more, and how it is deleted |
 //! | `lease`, `lock` | who may publish, and how another process learns that it no longer lives |
 //! | `uploads` | objects on their way while more is written |
 //! | `fetch` | reading objects in few requests, and ahead |
@@ -22,8 +24,11 @@
 
 pub(crate) mod body;
 mod cache;
+mod collect;
+mod consolidate;
 pub(crate) mod counts;
 mod device;
+pub(crate) mod dropped;
 mod fetch;
 mod file;
 pub(crate) mod lease;

@@ -148,6 +148,10 @@ impl Platform for BucketPlatform {
         self.volume.status()
     }
 
+    fn collect(&self) -> io::Result<()> {
+        self.volume.collect()
+    }
+
     fn hold(&self) -> Box<dyn Hold> {
         self.volume.hold()
     }

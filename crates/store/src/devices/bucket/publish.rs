@@ -12,7 +12,7 @@
 //! - **Once for many**: threads that publish wait for each other; who finds that a cut since has all of it is done.
 //!
 //! An object that no file refers to, one without a name included as long as it is open, leaves the log with the next
-//! cut. Nothing here deletes objects. Each publication renews the lease, and the last one releases it.
+//! cut, which notes when; nothing here deletes it. Each publication renews the lease, and the last one releases it.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -25,6 +25,8 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 
 use super::body::{self, Body};
+use super::collect::seconds;
+use super::dropped::Dropped;
 use super::lease::{Heart, Lease};
 use super::pieces::{Moves, Piece, Pieces, Source};
 use super::table::{FileNumber, FileTable};
@@ -55,6 +57,11 @@ fn class_of(directory: &str) -> Class {
 /// The outermost directory that a file is in.
 fn directory_of(path: &str) -> &str {
     path.split_once('/').map_or("", |(directory, _)| directory)
+}
+
+/// The class for the bytes of a file.
+pub(super) fn class_of_file(path: &str) -> Class {
+    class_of(directory_of(path))
 }
 
 /// Whether a file is published by nobody who reads it.
@@ -123,14 +130,20 @@ impl Author {
         Ok((object, staged, moves))
     }
 
+    /// Puts an object, which is not published yet.
+    pub(super) fn put(&mut self, class: Class, bytes: &[u8]) -> Written<Arc<PublishedObject>> {
+        let staged = self.writer.stage(class, bytes)?;
+        let object = Arc::new(staged.published(UNPUBLISHED));
+        self.staged.insert(staged.number(), staged);
+        Ok(object)
+    }
+
     /// Puts a pack, and notes where its pieces are.
     fn stage(&mut self, class: Class, pack: Pack, moves: &mut Moves) -> Written<()> {
         if pack.bytes.is_empty() {
             return Ok(());
         }
-        let staged = self.writer.stage(class, &pack.bytes)?;
-        let object = Arc::new(staged.published(UNPUBLISHED));
-        self.staged.insert(staged.number(), staged);
+        let object = self.put(class, &pack.bytes)?;
         pack.pieces.iter().for_each(|(piece, offset)| moves.add(piece, &object, *offset));
         Ok(())
     }
@@ -151,21 +164,29 @@ impl Author {
         Ok(moves)
     }
 
-    /// Publishes a cut; objects that other files refer to, which are in no cut now, are kept. Returns what has moved into
-    /// objects.
-    fn publish(&mut self, mut cut: Body, kept: &Referred, object_bytes: u64) -> Written<Moves> {
+    /// Publishes a cut; objects that other files refer to, which are in no cut now, are kept, and all others are dropped
+    /// at this time. Returns what has moved into objects.
+    fn publish(&mut self, mut cut: Body, kept: &Referred, object_bytes: u64, now_seconds: u64) -> Written<Moves> {
         let moves = self.pack(&cut.table, object_bytes)?;
         relocate(&mut cut.table, &moves);
         let objects = referred(cut.table.all());
         let added: Vec<Staged> = objects.keys().filter_map(|number| self.staged.get(number)).cloned().collect();
-        let before = self.writer.manifest().objects().map(PublishedObject::number);
-        let is_kept = |number: &u64| objects.contains_key(number) || kept.contains_key(number);
-        let (left, removed): (Vec<u64>, Vec<u64>) = before.partition(is_kept);
-        let mut now: Vec<u64> = left.into_iter().chain(added.iter().map(Staged::number)).collect();
+        let is_kept =
+            |object: &&PublishedObject| objects.contains_key(&object.number()) || kept.contains_key(&object.number());
+        let (left, removed): (Vec<&PublishedObject>, Vec<&PublishedObject>) =
+            self.writer.manifest().objects().partition(is_kept);
+        cut.dropped = self.dropped.clone();
+        for object in &removed {
+            cut.dropped.add(now_seconds, object.name());
+        }
+        let removed: Vec<u64> = removed.into_iter().map(PublishedObject::number).collect();
+        let left = left.into_iter().map(PublishedObject::number);
+        let mut now: Vec<u64> = left.chain(added.iter().map(Staged::number)).collect();
         now.sort_unstable();
         let indexes: BTreeMap<u64, u64> = now.into_iter().zip(0..).collect();
         debug_assert!(objects.keys().all(|number| indexes.contains_key(number)), "a file refers to what was put");
         self.writer.publish_staged(&added, &removed, body::encode(&cut, &indexes))?;
+        self.dropped = cut.dropped;
         added.iter().for_each(|staged| drop(self.staged.remove(&staged.number())));
         self.inline_bytes = cut.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
         Ok(moves)
@@ -214,18 +235,27 @@ impl Volume {
     /// As [`publish`](Self::publish).
     pub(super) fn publish_next(&self, log: &mut Log, is_last: bool) -> io::Result<()> {
         let lease = Lease { is_released: is_last, ..Lease::own(&*self.bucket.surroundings) };
-        let (mut table, changes) = {
+        {
             let files = lock(&self.files);
             files.may_write()?;
             let has_log = !matches!(log, Log::Absent);
             if files.changes == files.published_changes && !(is_last && has_log) {
                 return Ok(());
             }
+            if has_log && !files.lease.holder.is(&lease.holder) {
+                return Err(io::Error::other("it was opened by the process that this one is a copy of"));
+            }
+        }
+        if let Log::Writing(author) = log {
+            self.consolidate(author);
+        }
+        let (mut table, changes) = {
+            let files = lock(&self.files);
             (files.table.clone(), files.changes)
         };
         let kept = referred(table.all());
         table.retain(|path| !is_temporary(path));
-        let published = self.publish_cut(log, Body { lease: lease.clone(), table }, &kept);
+        let published = self.publish_cut(log, Body { lease: lease.clone(), table, ..Body::default() }, &kept);
         let mut files = lock(&self.files);
         match published {
             Ok(moves) => {
@@ -254,7 +284,7 @@ impl Volume {
             let inline_bytes: u64 = cut.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
             let is_small = inline_bytes <= LONGEST_INLINE_BYTES && referred(cut.table.all()).is_empty();
             // A log that begins with objects begins empty: objects are put by a writer whose epoch has begun.
-            let begun = Body { lease: Lease::own(&*self.bucket.surroundings), table: FileTable::default() };
+            let begun = Body { lease: Lease::own(&*self.bucket.surroundings), ..Body::default() };
             let (first, inline_bytes) = if is_small { (&cut, inline_bytes) } else { (&begun, 0) };
             let author = self.create(first, inline_bytes)?;
             self.keep(author.writer.manifest());
@@ -266,7 +296,10 @@ impl Volume {
         // Versions name what is there.
         self.uploads.finish()?;
         match log {
-            Log::Writing(author) => author.publish(cut, kept, self.options.object_bytes),
+            Log::Writing(author) => {
+                let now_seconds = seconds(&*self.bucket.surroundings);
+                author.publish(cut, kept, self.options.object_bytes, now_seconds)
+            }
             Log::Absent | Log::Reading(_) => unreachable!("only a writer changes files"),
         }
     }
@@ -275,7 +308,7 @@ impl Volume {
         let (objects, surroundings) = (Arc::clone(&self.bucket.objects), Arc::clone(&self.bucket.surroundings));
         let writer = Writer::create_with(objects, surroundings, body::encode(first, &BTreeMap::new()))?;
         let heart = Heart::begin(&self.bucket, writer.manifest().epoch());
-        Ok(Author { writer, staged: BTreeMap::new(), inline_bytes, heart })
+        Ok(Author { writer, staged: BTreeMap::new(), inline_bytes, dropped: Dropped::default(), heart })
     }
 
     /// Puts the bytes in memory around a position of a file, if there are enough for an object.
@@ -319,7 +352,7 @@ impl Volume {
     }
 
     /// The error of a request that was not a publication; one that says that the writer has ended ends the volume.
-    fn refused(&self, error: &WriteError) -> io::Error {
+    pub(super) fn refused(&self, error: &WriteError) -> io::Error {
         let told = told(error);
         if !matches!(error, WriteError::Failed(_)) {
             lock(&self.files).failure = Some(told.to_string());

@@ -26,7 +26,9 @@ const NAMES: [&str; 6] = ["superblock", "segments/1", "segments/2", "extents/1",
 const DIRECTORIES: [&str; 3] = ["segments", "extents", "index"];
 
 fn options() -> BucketOptions {
-    BucketOptions { object_bytes: 2000, poll: Duration::ZERO, ..BucketOptions::default() }
+    let mut options = BucketOptions::default();
+    (options.object_bytes, options.poll, options.grace) = (2000, Duration::ZERO, Duration::ZERO);
+    options
 }
 
 /// A process that takes every other one for dead, without patience.

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use super::body::{self, Body, BodyError};
 use super::cache::DiskCache;
 use super::counts::{BucketStatus, Counted, StoredObjects};
+use super::dropped::Dropped;
 use super::fetch::{FetchError, Fetcher, Reading, SHORT_FILE_BYTES, unreadable};
 use super::lease::{Heart, Lease};
-use super::lock::Right;
 use super::pieces::{LARGEST_BYTES, Piece, Source};
 use super::table::{FileNumber, FileTable};
 use super::uploads::Uploads;
@@ -60,6 +60,8 @@ pub struct BucketOptions {
     pub fast_class: Option<String>,
     /// Storage class of the objects for large files. `None`: that of the bucket.
     pub slow_class: Option<String>,
+    /// How long an object outlives the last version with it: so long may a reader read an older one.
+    pub grace: Duration,
 }
 
 impl Default for BucketOptions {
@@ -69,6 +71,7 @@ impl Default for BucketOptions {
             // Tests are to repeat what they did, request by request.
             uploads: if cfg!(test) { 0 } else { 2 },
             poll: Duration::from_millis(500),
+            grace: Duration::from_secs(24 * 60 * 60),
             cache: None,
             cache_bytes: 1 << 30,
             endpoint: None,
@@ -96,6 +99,8 @@ pub(super) struct Author {
     pub(super) staged: BTreeMap<u64, Staged>,
     /// Bytes in the body as last published.
     pub(super) inline_bytes: u64,
+    /// What is to be deleted later, as of the next version.
+    pub(super) dropped: Dropped,
     pub(super) heart: Arc<Heart>,
 }
 
@@ -115,12 +120,20 @@ pub(super) struct Files {
     pub(super) failure: Option<String>,
 }
 
+/// The right to write, as far as this process knows.
+#[derive(Debug, Default)]
+pub(super) struct Right {
+    pub(super) is_held: bool,
+    /// Another process had it, and nobody asks until then, by the clock of the surroundings.
+    pub(super) busy_until: Duration,
+}
+
 /// Files in a bucket.
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(super) bucket: Bucket,
     counted: Arc<Counted>,
-    fetcher: Fetcher,
+    pub(super) fetcher: Fetcher,
     pub(super) uploads: Uploads,
     pub(super) options: BucketOptions,
     pub(super) log: Mutex<Log>,
@@ -152,7 +165,7 @@ impl Files {
 
     /// Becomes what was published later.
     pub(super) fn become_next(&mut self, next: Body) {
-        let Body { lease, table } = next;
+        let Body { lease, table, .. } = next;
         self.lease = lease;
         self.table.become_next(table);
     }
@@ -196,7 +209,7 @@ impl Volume {
         let counted = Arc::new(Counted::new(objects));
         let objects: Arc<dyn Objects> = counted.clone();
         let bucket = Bucket { objects: Arc::clone(&objects), surroundings: Arc::clone(&surroundings) };
-        let (log, Body { lease, table }) = match Reader::open(objects, surroundings) {
+        let (log, Body { lease, table, .. }) = match Reader::open(objects, surroundings) {
             Ok(reader) => {
                 let body = body_of(&bucket, &reader)?;
                 (Log::Reading(reader), body)

@@ -42,9 +42,30 @@ impl Writer {
     /// [`WriteError`] if the bucket cannot be listed, or another writer has begun an epoch. Some garbage may have been
     /// deleted; the log is unchanged.
     pub fn collect(&mut self) -> Result<Collected, WriteError> {
+        self.collect_except(&BTreeSet::new())
+    }
+
+    /// Deletes objects that were dropped from the manifest, by this writer or one before, and that nobody needs any
+    /// more; returns those that could not be deleted.
+    pub(crate) fn delete_dropped(&mut self, names: &BTreeSet<ObjectName>) -> BTreeSet<ObjectName> {
+        // Whatever a manifest says was dropped: what is named stays.
+        let garbage = names.iter().copied().filter(|name| !self.manifest.names(*name)).collect();
+        self.dropped.retain(|name| !names.contains(name));
+        self.delete(garbage, &mut Collected::default());
+        names.intersection(&self.dropped).copied().collect()
+    }
+
+    /// As [`collect`](Self::collect), without the garbage that is `kept`.
+    ///
+    /// # Errors
+    /// As [`collect`](Self::collect).
+    pub(crate) fn collect_except(&mut self, kept: &BTreeSet<ObjectName>) -> Result<Collected, WriteError> {
         self.may_write()?;
         let mut collected = Collected::default();
-        let mut garbage: BTreeSet<ObjectName> = std::mem::take(&mut self.dropped);
+        let dropped = std::mem::take(&mut self.dropped);
+        let (later, mut garbage): (BTreeSet<_>, BTreeSet<_>) =
+            dropped.into_iter().partition(|name| kept.contains(name));
+        self.dropped = later;
         for prefix in CLASSES.map(prefix) {
             let mut after: Option<String> = None;
             loop {
@@ -58,6 +79,7 @@ impl Writer {
                     }
                 };
                 collected.foreign_objects += self.find_garbage(&page, &mut garbage);
+                garbage.retain(|name| !kept.contains(name));
                 // Only now: any other writer that put one of these before is fenced.
                 if let Err(error) = self.look() {
                     self.dropped.extend(garbage.into_iter().filter(|name| name.epoch == self.manifest.epoch()));

@@ -50,6 +50,11 @@ impl Process {
         !self.machine.is_empty() && self.machine == other.machine
     }
 
+    /// Whether both are one process, whatever its machine is called by now.
+    pub(crate) fn is(&self, other: &Process) -> bool {
+        (&self.machine, self.number, self.began) == (&other.machine, other.number, other.began)
+    }
+
     /// Whether it has ended. Never if this process does not see it.
     pub fn has_ended(&self) -> bool {
         if !Process::this().sees(self) {

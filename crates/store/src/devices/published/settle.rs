@@ -211,6 +211,23 @@ impl Bucket {
         self.until_answered(|objects| objects.head(name))
     }
 
+    /// Names of objects that begin with a prefix, as they are listed.
+    ///
+    /// # Errors
+    /// Those of the bucket.
+    pub(crate) fn names(&self, prefix: &str) -> std::result::Result<Vec<String>, ObjectError> {
+        let mut names: Vec<String> = Vec::new();
+        loop {
+            let after = names.last().map(String::as_str);
+            let page = self.until_answered(|objects| objects.list(prefix, after))?;
+            let is_last = page.is_last || page.objects.is_empty();
+            names.extend(page.objects.into_iter().map(|object| object.name));
+            if is_last {
+                return Ok(names);
+            }
+        }
+    }
+
     /// Draws the random number of an object's name.
     pub(super) fn name(&self, like: ObjectName) -> Result<ObjectName> {
         Ok(ObjectName { nonce: self.surroundings.random()? as u32, ..like })

@@ -239,7 +239,7 @@ fn serve_store(home: &Path, peer: &mut Peer<'_>, progress: &Progress) -> Result<
         Ok(store) => store,
         Err(error) => return peer.send(&Frame::Failed(Failure::of(&error))),
     };
-    serve_source(&mut StoreSource::new(&store), stream, &mut Pace::new(None, progress)).map(drop)
+    serve_source(&mut StoreSource::new(&store), peer, &mut Pace::new(None, progress)).map(drop)
 }
 
 fn encode_copied(copied: &Copied) -> Vec<u8> {

@@ -1,19 +1,22 @@
-//! The body of a manifest: the files of a volume, and who may publish, in bytes (docs/FORMAT.md, section 12.1, defines
-//! them).
+//! The body of a manifest: the files of a volume, who may publish, and what is to be deleted, in bytes (docs/FORMAT.md,
+//! section 12.1, defines them).
 //!
 //! Decoding trusts nothing: a count is compared with the bytes that are left before anything is allocated for it, a
 //! range lies in its object, and what is decoded satisfies the invariants of the table.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::devices::bucket::dropped::Dropped;
 use crate::devices::bucket::lease::Lease;
 use crate::devices::bucket::pieces::{LARGEST_BYTES, Pieces, Source};
 use crate::devices::bucket::table::{FileNumber, FileTable};
-use crate::devices::published::{Process, PublishedObject};
+use crate::devices::published::{ObjectName, Process, PublishedObject};
 use crate::format::decode::Decoder;
+use crate::format::geometry::Class;
+use crate::format::ids::Epoch;
 use crate::io::varint;
 
 const MAGIC: &[u8; 8] = b"granvol\0";
@@ -26,8 +29,9 @@ const DIRECTORIES: u8 = 4;
 const FILES: u8 = 5;
 const INLINE: u8 = 6;
 const NEXT: u8 = 7;
+const DROPPED: u8 = 8;
 /// In this order, each once.
-const SECTIONS: [u8; 5] = [LEASE, DIRECTORIES, FILES, INLINE, NEXT];
+const SECTIONS: [u8; 6] = [LEASE, DIRECTORIES, FILES, INLINE, NEXT, DROPPED];
 /// Where the first section begins: the lease, so that it can be exchanged.
 const LEASE_AT: usize = MAGIC.len() + 2;
 
@@ -40,6 +44,10 @@ const IN_BODY: u8 = 2;
 /// Least bytes of a file, and of a piece.
 const LEAST_FILE_BYTES: usize = 5;
 const LEAST_PIECE_BYTES: usize = 2;
+/// Bytes of an epoch, and least bytes of a dropped object.
+const EPOCH_BYTES: usize = 8;
+const LEAST_DROPPED_BYTES: usize = 3 + NONCE_BYTES;
+const NONCE_BYTES: usize = 4;
 
 /// Why bytes are not a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +62,14 @@ pub(crate) enum BodyError {
 pub(crate) struct Body {
     pub(crate) lease: Lease,
     pub(crate) table: FileTable,
+    pub(crate) dropped: Dropped,
 }
 
 /// Encodes a body, with the files that have names. Bytes in memory go into it.
 ///
 /// `objects` has the index of each object that is referred to, by number.
 pub(crate) fn encode(body: &Body, objects: &BTreeMap<u64, u64>) -> Vec<u8> {
-    let Body { lease, table } = body;
+    let Body { lease, table, dropped } = body;
     let (mut directories, mut files, mut inline, mut next) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     varint::put(&mut directories, table.directories().len() as u64);
     let mut before = "";
@@ -79,7 +88,8 @@ pub(crate) fn encode(body: &Body, objects: &BTreeMap<u64, u64>) -> Vec<u8> {
     varint::put(&mut next, table.next().0);
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    for (tag, section) in SECTIONS.into_iter().zip([encode_lease(lease), directories, files, inline, next]) {
+    let sections = [encode_lease(lease), directories, files, inline, next, encode_dropped(dropped)];
+    for (tag, section) in SECTIONS.into_iter().zip(sections) {
         put_section(&mut bytes, tag, &section);
     }
     bytes
@@ -100,6 +110,25 @@ fn encode_lease(lease: &Lease) -> Vec<u8> {
     for text in [&holder.host, &holder.machine] {
         varint::put(&mut bytes, text.len() as u64);
         bytes.extend_from_slice(text.as_bytes());
+    }
+    bytes
+}
+
+fn encode_dropped(dropped: &Dropped) -> Vec<u8> {
+    let epochs: BTreeSet<u64> = dropped.rows().map(|(_, name)| name.epoch.0).collect();
+    let mut bytes = Vec::new();
+    varint::put(&mut bytes, epochs.len() as u64);
+    epochs.iter().for_each(|epoch| bytes.extend_from_slice(&epoch.to_le_bytes()));
+    let indexes: BTreeMap<u64, u64> = epochs.into_iter().zip(0..).collect();
+    varint::put(&mut bytes, dropped.rows().len() as u64);
+    let mut before = 0;
+    for (seconds, name) in dropped.rows() {
+        let of_epoch = indexes.get(&name.epoch.0).copied().expect("every epoch has an index");
+        varint::put(&mut bytes, seconds - before);
+        varint::put(&mut bytes, of_epoch << 1 | u64::from(name.class == Class::Slow));
+        varint::put(&mut bytes, name.number);
+        bytes.extend_from_slice(&name.nonce.to_le_bytes());
+        before = seconds;
     }
     bytes
 }
@@ -189,7 +218,7 @@ fn body_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option
     let mut section = |tag: u8| take_section(&mut decoder, tag).map(Cursor::new);
     let mut lease = section(LEASE)?;
     let (mut directories, mut files) = (section(DIRECTORIES)?, section(FILES)?);
-    let (inline, mut next) = (section(INLINE)?.rest(), section(NEXT)?);
+    let (inline, mut next, mut dropped) = (section(INLINE)?.rest(), section(NEXT)?, section(DROPPED)?);
     let mut table = FileTable::default();
     let mut path = Vec::new();
     for _ in 0..directories.number()? {
@@ -210,8 +239,8 @@ fn body_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option
         table.insert(std::str::from_utf8(&path).ok().filter(|_| is_next)?, number, pieces).ok()?;
     }
     table.set_next(end);
-    let body = Body { lease: lease.lease()?, table };
-    let is_read = [lease, directories, files, next].iter().all(|section| section.rest().is_empty());
+    let body = Body { lease: lease.lease()?, table, dropped: dropped.dropped()? };
+    let is_read = [lease, directories, files, next, dropped].iter().all(|section| section.rest().is_empty());
     (is_read && decoder.rest().is_empty() && inline.used == inline.bytes.len()).then_some(body)
 }
 
@@ -272,6 +301,27 @@ impl<'b> Cursor<'b> {
         (holder.number, holder.began) = (number, began);
         (holder.host, holder.machine) = (self.text()?, self.text()?);
         Some(Lease { is_released: flags == RELEASED, holder, renewed_milliseconds })
+    }
+
+    fn dropped(&mut self) -> Option<Dropped> {
+        let count = self.count(EPOCH_BYTES)?;
+        let mut epochs = Vec::with_capacity(count);
+        for _ in 0..count {
+            let bytes = varint::take_bytes(self.bytes, &mut self.at, EPOCH_BYTES as u64)?;
+            epochs.push(Epoch(u64::from_le_bytes(bytes.try_into().ok()?)));
+        }
+        let (mut dropped, mut seconds) = (Dropped::default(), 0_u64);
+        for _ in 0..self.count(LEAST_DROPPED_BYTES)? {
+            seconds = seconds.checked_add(self.number()?)?;
+            let kind = self.number()?;
+            let epoch = *epochs.get(usize::try_from(kind >> 1).ok()?)?;
+            let class = if kind & 1 == 0 { Class::Fast } else { Class::Slow };
+            let number = self.number()?;
+            let nonce = varint::take_bytes(self.bytes, &mut self.at, NONCE_BYTES as u64)?;
+            let name = ObjectName { number, epoch, nonce: u32::from_le_bytes(nonce.try_into().ok()?), class };
+            dropped.add(seconds, name).then_some(())?;
+        }
+        Some(dropped)
     }
 
     /// The path after `path`, which becomes it.

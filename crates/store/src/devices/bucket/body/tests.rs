@@ -46,7 +46,18 @@ fn words(table: &FileTable) -> Vec<String> {
 
 /// A body with something of each kind.
 pub(crate) fn a_body(objects: &[Arc<PublishedObject>]) -> Body {
-    Body { lease: a_lease(), table: a_table(objects) }
+    Body { lease: a_lease(), table: a_table(objects), dropped: some_dropped() }
+}
+
+/// Of two epochs and both classes, two of them at one time.
+fn some_dropped() -> Dropped {
+    let mut dropped = Dropped::default();
+    for (seconds, number, epoch, class) in
+        [(1_800_000_000, 70, 9, Class::Fast), (1_800_000_000, 71, 5, Class::Slow), (1_800_000_100, 3, 9, Class::Slow)]
+    {
+        assert!(dropped.add(seconds, ObjectName { number, epoch: Epoch(epoch), nonce: 0xabcd, class }));
+    }
+    dropped
 }
 
 fn a_lease() -> Lease {
@@ -80,7 +91,7 @@ fn a_table_is_read_back() {
     let body = a_body(&objects);
     let bytes = encode(&body, &indexes(&objects));
     let found = decode(&bytes, &objects).unwrap();
-    assert_eq!(found.lease, a_lease());
+    assert_eq!((found.lease, found.dropped), (a_lease(), some_dropped()));
     assert_eq!(words(&found.table), words(&body.table));
     assert_eq!(
         words(&found.table),
@@ -186,11 +197,11 @@ proptest! {
                 }
             }
         }
-        let body = Body { lease: a_lease(), table };
+        let body = Body { lease: a_lease(), table, dropped: some_dropped() };
         let bytes = encode(&body, &indexes(&objects));
         let found = decode(&bytes, &objects).unwrap();
         prop_assert_eq!(words(&found.table), words(&body.table));
-        prop_assert_eq!(&found.lease, &body.lease);
+        prop_assert_eq!((&found.lease, &found.dropped), (&body.lease, &body.dropped));
         prop_assert_eq!(encode(&found, &indexes(&objects)), bytes);
     }
 
@@ -211,6 +222,6 @@ fn check(bytes: &[u8], objects: &[Arc<PublishedObject>]) {
     if let Ok(body) = decode(bytes, objects) {
         let again = decode(&encode(&body, &indexes(objects)), objects).unwrap();
         assert_eq!(words(&again.table), words(&body.table));
-        assert_eq!(again.lease, body.lease);
+        assert_eq!((again.lease, again.dropped), (body.lease, body.dropped));
     }
 }

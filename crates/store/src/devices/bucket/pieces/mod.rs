@@ -36,6 +36,16 @@ impl Source {
         }
     }
 
+    /// Whether it is the same place in the same object.
+    fn is_at(&self, other: &Source) -> bool {
+        match (self, other) {
+            (Source::Object { object, offset }, Source::Object { object: other, offset: begin }) => {
+                object.number() == other.number() && offset == begin
+            }
+            _ => false,
+        }
+    }
+
     /// Whether `next` begins where `length` bytes of this end.
     fn leads_to(&self, length: u64, next: &Source) -> bool {
         match (self, next) {
@@ -226,6 +236,19 @@ impl Pieces {
         let after = met.last().filter(|piece| piece.end() > end).map(|piece| piece.within(&(end..u64::MAX)));
         let between = Piece { at, length, source };
         self.pieces.splice(first..last, before.into_iter().chain([between]).chain(after));
+    }
+
+    /// Replaces pieces in a row, which are of objects, by one, if they are all still there; returns whether they are.
+    pub(crate) fn exchange(&mut self, run: &[Piece], source: Source) -> bool {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return false };
+        let range = first.at..last.end();
+        let is_same = |one: &Piece, other: &Piece| one.at == other.at && one.source.is_at(&other.source);
+        let found: Vec<Piece> = self.within(range.clone()).collect();
+        let is_there = found.len() == run.len() && found.iter().zip(run).all(|(one, other)| is_same(one, other));
+        if is_there {
+            self.splice(range.start, range.end - range.start, source);
+        }
+        is_there
     }
 
     /// Truncates the file, or extends it by a hole.

@@ -121,3 +121,29 @@ fn a_run_is_what_is_in_memory_without_anything_between() {
     assert_eq!(runs, [0..0, 9..9, 10..16, 10..16, 10..16, 10..16, 16..16, 19..19, 20..25, 20..25, 25..25]);
     assert_eq!(pieces.in_memory_bytes(), 11);
 }
+
+#[test]
+fn pieces_in_a_row_are_exchanged_if_nothing_has_changed() {
+    let objects = three_objects();
+    let mut pieces = Pieces::default();
+    pieces.append(10, Source::Hole);
+    for offset in [0, 20, 50] {
+        pieces.append(10, Source::Object { object: Arc::clone(&objects[1]), offset });
+    }
+    let run: Vec<Piece> = pieces.iter().skip(1).cloned().collect();
+    let whole = || Source::Object { object: Arc::clone(&objects[2]), offset: 0 };
+    for (at, length) in [(0, 0), (5, 5), (40, 9)] {
+        let mut changed = pieces.clone();
+        changed.write(at, &vec![1; length]);
+        assert!(changed.exchange(&run, whole()), "what is around them counts for nothing");
+        let found = changed.within(10..40).next().unwrap();
+        assert!(found.length == 30 && changed.size_bytes() == pieces.size_bytes().max(at + length as u64));
+    }
+    for (at, length) in [(5, 6), (25, 1), (39, 4)] {
+        let mut changed = pieces.clone();
+        changed.write(at, &vec![1; length]);
+        assert!(!changed.exchange(&run, whole()));
+    }
+    pieces.set_size(39);
+    assert!(!pieces.exchange(&run, whole()) && !pieces.exchange(&[], whole()));
+}

@@ -43,10 +43,10 @@ pub(super) fn prefix(class: Class) -> &'static str {
 /// The name of an object: its number, the epoch of the writer that put it, a number drawn for this put, and its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectName {
-    pub(super) number: u64,
-    pub(super) epoch: Epoch,
-    pub(super) nonce: u32,
-    pub(super) class: Class,
+    pub(crate) number: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) nonce: u32,
+    pub(crate) class: Class,
 }
 
 impl ObjectName {
