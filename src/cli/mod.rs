@@ -6,6 +6,7 @@
 
 mod allocate;
 mod bench;
+mod buckets;
 mod cache;
 mod compare;
 mod complete;
@@ -162,6 +163,7 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
     }
     .write_global();
     chart::set_columns(output::columns());
+    buckets::register();
     match arguments.command.run() {
         Ok(ended) => ended.status(),
         Err(error) => {

@@ -1,5 +1,6 @@
 //! Dependencies of each package, as `cargo tree` lists them: the arithmetic alone needs serde only, and the store needs
-//! no clap, parquet or JSON.
+//! no clap, parquet or JSON. What reaches buckets brings along a whole client of HTTP, and
+//! only the feature `bucket` brings that along.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,10 +8,11 @@ use std::process::Command;
 use crate::harness::{finish, source_tree};
 
 /// A package, the largest number of packages that it may need (including itself), and some that it may not need.
-const BOUNDS: [(&str, usize, &[&str]); 3] = [
+const BOUNDS: [(&str, usize, &[&str]); 4] = [
     ("granulo-core", 8, &["clap", "parquet", "rustix", "serde_json", "zstd"]),
     ("granulo-store", 28, &["clap", "indicatif", "parquet", "serde_json", "rusqlite"]),
     ("granulo", 110, &["rusqlite", "tokio"]),
+    ("granulo-bucket", 150, &["aws-lc-rs", "clap", "native-tls", "parquet"]),
 ];
 
 /// The packages that one needs in a normal build, including itself.

@@ -15,6 +15,7 @@ mod bench_mounted;
 mod bench_pack;
 mod bench_report;
 mod btrfs;
+mod buckets;
 mod build_script;
 mod cache;
 mod changes;

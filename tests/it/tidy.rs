@@ -47,7 +47,8 @@ fn sources() -> Vec<(String, String)> {
         let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
         (name, fs::read_to_string(path).unwrap())
     };
-    let sources = ["src", "crates/core/src", "crates/store/src", "crates/sys/src", "crates/python/src"];
+    let sources =
+        ["src", "crates/bucket/src", "crates/core/src", "crates/store/src", "crates/sys/src", "crates/python/src"];
     sources.iter().flat_map(|source| files_below(&root.join(source), "rs")).map(read).collect()
 }
 

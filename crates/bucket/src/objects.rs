@@ -165,7 +165,7 @@ impl RemoteObjects {
 
     /// Deletes names in one request.
     fn delete_at_once(&self, names: &[String]) -> Vec<Outcome<()>> {
-        let paths: Vec<_> = names.iter().map(|name| Ok(Path::from(self.address.key(name)))).collect();
+        let paths: Vec<_> = names.iter().map(|name| Ok(Path::parse(self.address.key(name))?)).collect();
         let deleted = self.client.delete_stream(stream::iter(paths).boxed());
         let answers: Vec<object_store::Result<Path>> = self.runtime.block_on(deleted.collect());
         // A request that failed as a whole has one answer.

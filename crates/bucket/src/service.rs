@@ -113,11 +113,12 @@ fn ahead_of_us(date: &str) -> Option<i64> {
 fn seconds_since_1970(date: &str) -> Option<i64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let mut words = date.split_once(", ")?.1.split_ascii_whitespace();
-    let day: i64 = words.next()?.parse().ok()?;
+    let two_digits = |text: &str| text.parse::<u8>().ok().filter(|number| *number < 100).map(i64::from);
+    let day = two_digits(words.next()?)?;
     let name = words.next()?;
     let month = MONTHS.iter().position(|month| *month == name)? as i64 + 1;
     let year: i64 = words.next()?.parse().ok().filter(|year| (1970..10_000).contains(year))?;
-    let mut time = words.next()?.split(':').map(|part| part.parse::<i64>().ok());
+    let mut time = words.next()?.split(':').map(two_digits);
     let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
     // Years begin in March: a leap day is the last one.
     let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
@@ -153,7 +154,14 @@ mod tests {
         assert_eq!(seconds_since_1970("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(seconds_since_1970("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
         assert_eq!(seconds_since_1970("Thu, 29 Feb 2024 23:59:59 GMT"), Some(1_709_251_199));
-        for wrong in ["", "now", "Sun, 06 Foo 1994 08:49:37 GMT", "Sun, 06 Nov 1994", "Sun, 06 Nov 1 08:49:37 GMT"] {
+        for wrong in [
+            "",
+            "now",
+            "Sun, 9223372036854775807 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Foo 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994",
+            "Sun, 06 Nov 1 08:49:37 GMT",
+        ] {
             assert_eq!(seconds_since_1970(wrong), None, "{wrong}");
         }
     }

@@ -75,6 +75,20 @@ fn read_keys<'py>(
     Ok(is_whole.then_some(buffer))
 }
 
+/// Makes addresses of buckets known, if this was built with them.
+fn reach_buckets() {
+    #[cfg(feature = "bucket")]
+    granulo_bucket::register();
+}
+
+/// The path as others have to find it, from whatever directory: an address is one already.
+fn absolute(path: PathBuf) -> Result<PathBuf> {
+    if granulo_store::bucket::is_address(&path) {
+        return Ok(path);
+    }
+    std::path::absolute(&path).map_err(|error| Error::io("find", &path, error))
+}
+
 fn open(path: &std::path::Path, is_writer: bool) -> Result<Store> {
     match is_writer {
         true => Store::open(path),
@@ -114,7 +128,8 @@ impl Handle {
         fast: Vec<PathBuf>,
         slow: Vec<PathBuf>,
     ) -> PyResult<Handle> {
-        let path = std::path::absolute(&path).map_err(|error| Error::io("find", &path, error)).or_raise(py)?;
+        reach_buckets();
+        let path = absolute(path).or_raise(py)?;
         let mut plan = Plan { fast, slow, ..Plan::default() };
         plan.cutoff_bytes = cutoff_bytes.unwrap_or(plan.cutoff_bytes);
         let store = match mode {

@@ -39,6 +39,7 @@ pub(super) fn start(arguments: &MountArguments) -> Result<Ended> {
     if arguments.degraded {
         command.arg("--degraded");
     }
+    command.args(arguments.reached.arguments()).args(arguments.put.arguments());
     command.arg("--").arg(&arguments.store).arg(&arguments.target);
     let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fail)?;
     let mut line = String::new();

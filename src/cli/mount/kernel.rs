@@ -14,7 +14,7 @@ use crate::erofs::{self, Imaged, Mounted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fuse::unmount_at;
 use crate::progress::{Progress, Snapshot};
-use crate::store::{CheckOptions, OpenOptions, PinnedSnapshot, Store};
+use crate::store::{CheckOptions, PinnedSnapshot, Store};
 use crate::units::{escape, escape_path, format_count, format_counted, format_duration, format_size};
 
 /// Mounts the current state of the store.
@@ -82,9 +82,7 @@ fn state(store: &Store, home: &Path, options: &Options) -> Result<PinnedSnapshot
 
 /// Opens the store for writing, to pin what is mounted, or for reading if that is not possible; returns why not.
 fn open(home: &Path, options: &Options) -> Result<(Store, Option<Error>)> {
-    let open =
-        OpenOptions { devices: options.devices.clone(), degraded: options.is_degraded, ..OpenOptions::default() };
-    let open = checked(home, open)?;
+    let open = checked(home, options.to_open())?;
     match Store::open_with(home, &open) {
         Ok(store) => Ok((store, None)),
         Err(error) => Ok((Store::open_read_only_with(home, &open)?, Some(error))),

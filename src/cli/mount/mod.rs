@@ -13,12 +13,14 @@ use clap::Args;
 use rustix::io::Errno;
 
 use self::options::Options;
+use super::buckets::{BucketToRead, BucketToWrite};
 use super::store::devices::{checked, say_what_is_wrong};
 use super::{Ended, output, signals, usage_error};
 use crate::erofs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fuse::{MountOptions, MountRequest, mount};
-use crate::store::{OpenOptions, Store};
+use crate::store::Store;
+use crate::store::bucket::is_address;
 use crate::units::escape_path;
 
 /// Threads that answer the kernel, unless said otherwise.
@@ -88,6 +90,10 @@ pub(super) struct MountArguments {
     /// Write even if so many devices are missing that they may hold newer data
     #[arg(long, help_heading = "Devices")]
     degraded: bool,
+    #[command(flatten)]
+    reached: BucketToRead,
+    #[command(flatten)]
+    put: BucketToWrite,
     /// Said on standard output when it is mounted
     #[arg(long, hide = true, value_name = "WORD")]
     ready: Option<String>,
@@ -96,6 +102,7 @@ pub(super) struct MountArguments {
 impl MountArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let options = self.mount_options()?;
+        self.refuse_kernel()?;
         check_target(&self.target)?;
         if self.kernel {
             return kernel::run(&self, &options);
@@ -112,6 +119,7 @@ impl MountArguments {
         self.options.iter().try_for_each(|list| options.take(list))?;
         options.is_degraded |= self.degraded;
         options.devices.extend(self.devices.iter().cloned());
+        options.bucket = self.put.added_to(self.reached.added_to(options.bucket));
         options.log = self.log.clone().or(options.log);
         self.at.iter().for_each(|snapshot| options.set_at(snapshot));
         options.commit_every = self.commit_every.or(options.commit_every);
@@ -124,13 +132,24 @@ impl MountArguments {
         Ok(options)
     }
 
+    /// # Errors
+    /// The kernel cannot read a store in a bucket.
+    fn refuse_kernel(&self) -> Result<()> {
+        if !self.kernel || !is_address(&self.store) {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::Usage, "mount", "the kernel itself reads only stores on this machine");
+        Err(error.at(&self.store).advise("omit --kernel"))
+    }
+
     fn serve(self, options: Options) -> Result<Ended> {
         let in_background = self.ready.is_some();
         if in_background {
             background::leave_session();
         }
         let at = |path: &Path| canonicalize(path).map_err(|error| Error::io("mount", path, error));
-        let (source, target) = (at(&self.store)?, at(&self.target)?);
+        let source = if is_address(&self.store) { self.store.clone() } else { at(&self.store)? };
+        let target = at(&self.target)?;
         let log = options.log.as_deref().map(open_log).transpose()?;
         let store = open_store(&source, &options)?;
         say_what_is_wrong(&store);
@@ -190,9 +209,7 @@ fn open_log(path: &Path) -> Result<File> {
 }
 
 fn open_store(home: &Path, options: &Options) -> Result<Store> {
-    let open =
-        OpenOptions { devices: options.devices.clone(), degraded: options.is_degraded, ..OpenOptions::default() };
-    let open = checked(home, open)?;
+    let open = checked(home, options.to_open())?;
     if let Some(snapshot) = &options.at {
         return Store::open_at(home, snapshot, &open);
     }

@@ -7,6 +7,8 @@ use rustix::mount::MountFlags;
 
 use crate::cli::usage_error;
 use crate::error::Result;
+use crate::store::OpenOptions;
+use crate::store::bucket::BucketOptions;
 
 /// Options that mount(8) or others act on.
 const IGNORED: [&str; 17] = [
@@ -65,6 +67,8 @@ pub(super) struct Options {
     pub(super) log: Option<PathBuf>,
     /// The snapshot to mount.
     pub(super) at: Option<String>,
+    /// How its bucket is used.
+    pub(super) bucket: BucketOptions,
 }
 
 impl Default for Options {
@@ -81,6 +85,7 @@ impl Default for Options {
             is_degraded: false,
             log: None,
             at: None,
+            bucket: BucketOptions::default(),
         }
     }
 }
@@ -88,6 +93,16 @@ impl Default for Options {
 impl Options {
     pub(super) fn is_read_only(&self) -> bool {
         self.flags.contains(MountFlags::RDONLY)
+    }
+
+    /// How the store is opened.
+    pub(super) fn to_open(&self) -> OpenOptions {
+        OpenOptions {
+            devices: self.devices.clone(),
+            degraded: self.is_degraded,
+            bucket: self.bucket.clone(),
+            ..OpenOptions::default()
+        }
     }
 
     /// Mounts a snapshot, which is read-only.
@@ -121,6 +136,14 @@ impl Options {
             ("device", Some(value)) => self.devices.push(value.into()),
             ("log", Some(value)) => self.log = Some(value.into()),
             ("at", Some(value)) => self.set_at(value),
+            #[cfg(feature = "bucket")]
+            ("endpoint", Some(value)) => self.bucket.endpoint = Some(value.into()),
+            #[cfg(feature = "bucket")]
+            ("region", Some(value)) => self.bucket.region = Some(value.into()),
+            #[cfg(feature = "bucket")]
+            ("slow_class", Some(value)) => self.bucket.slow_class = Some(value.into()),
+            #[cfg(feature = "bucket")]
+            ("fast_class", Some(value)) => self.bucket.fast_class = Some(value.into()),
             ("remount", None) => {
                 return Err(usage_error("a mounted store cannot be remounted: unmount it, and mount it again"));
             }
@@ -164,6 +187,14 @@ mod tests {
         assert_eq!(some.flags, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME);
         assert!(!options("ro,rw").is_read_only());
         assert_eq!(options("rw,defaults,noauto,_netdev,nofail,user,,comment=a"), Options::default());
+    }
+
+    #[cfg(feature = "bucket")]
+    #[test]
+    fn a_line_of_fstab_has_all_that_a_bucket_needs() {
+        let bucket = options("_netdev,endpoint=http://127.0.0.1:9000,region=eu-west-3,slow_class=COLD").bucket;
+        assert_eq!(bucket.endpoint.as_deref(), Some("http://127.0.0.1:9000"));
+        assert_eq!((bucket.region.as_deref(), bucket.slow_class.as_deref()), (Some("eu-west-3"), Some("COLD")));
     }
 
     #[test]

@@ -7,11 +7,12 @@ use serde::Serialize;
 
 use super::completeness::emit_unopened;
 use super::{Ended, output};
+use crate::cli::buckets::{BucketToRead, BucketToWrite};
 use crate::cli::output::DocumentArguments;
 use crate::error::Result;
 use crate::report::store::write_sentences;
 use crate::store::geometry::{Alignment, Survived};
-use crate::store::{Compression, DeviceEntry, Geometry, Plan, Store};
+use crate::store::{Compression, DeviceEntry, Geometry, OpenOptions, Plan, Store};
 use crate::units::{escape_path, parse_percent, parse_size};
 
 /// Default level of zstd: its own default.
@@ -74,6 +75,10 @@ pub(super) struct InitArguments {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    reached: BucketToRead,
+    #[command(flatten)]
+    put: BucketToWrite,
+    #[command(flatten)]
     wanted: DocumentArguments,
 }
 
@@ -130,7 +135,9 @@ impl InitArguments {
         let geometry = if self.dry_run {
             Geometry::new(&self.store, &plan)?
         } else {
-            Geometry::clone(&*Store::create(&self.store, &plan)?.geometry())
+            let bucket = self.put.added_to(self.reached.options());
+            let options = OpenOptions { bucket, ..OpenOptions::default() };
+            Geometry::clone(&*Store::create_with(&self.store, &plan, &options)?.geometry())
         };
         let warnings = geometry.shared_file_systems(&self.store);
         warnings.iter().for_each(|warning| output::warn(warning));

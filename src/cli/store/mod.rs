@@ -57,6 +57,7 @@ use self::completeness::{or_error_document, say_completeness, say_postponed, wit
 use self::devices::{OpenedStore, checked, say_what_is_wrong};
 pub(super) use self::status::STORE_STATUS;
 use super::{Ended, output, usage_error};
+use crate::cli::buckets::{BucketToRead, BucketToWrite};
 use crate::cli::output::DocumentArguments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
@@ -176,6 +177,8 @@ struct StoreToRead {
     /// Current directory of a device that is neither in STORE nor where it was before; may be repeated
     #[arg(long = "device", value_name = "DIR", help_heading = "Devices")]
     devices: Vec<PathBuf>,
+    #[command(flatten)]
+    bucket: BucketToRead,
 }
 
 /// Where a store is, and which of its states, for a command that reads objects.
@@ -206,12 +209,15 @@ struct Waiting {
     /// While another process writes to the store, wait for it to end, at most for this time [default: without limit]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = humantime::parse_duration)]
     wait: Option<Option<Duration>>,
+    #[command(flatten)]
+    bucket: BucketToWrite,
 }
 
 impl StoreToRead {
     fn options(&self) -> Result<OpenOptions> {
         completeness::are_of(&self.store);
-        checked(&self.store, OpenOptions { devices: self.devices.clone(), ..OpenOptions::default() })
+        let bucket = self.bucket.options();
+        checked(&self.store, OpenOptions { devices: self.devices.clone(), bucket, ..OpenOptions::default() })
     }
 
     /// Opens for reading, beside a writer or without one.
@@ -236,7 +242,8 @@ impl StateToRead {
 impl StoreToWrite {
     fn options(&self) -> Result<OpenOptions> {
         warn_of_owner(&self.read.store);
-        Ok(OpenOptions { degraded: self.degraded, ..self.read.options()? })
+        let read = self.read.options()?;
+        Ok(OpenOptions { degraded: self.degraded, bucket: self.bucket.added_to(read.bucket.clone()), ..read })
     }
 
     /// Opens for writing, which recovers after a crash; reports problems with the devices.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::completeness::emit;
 use super::progress::maintenance_words;
 use super::{Ended, OpenedStore, Waiting, checked, output, usage_error, with_failures};
+use crate::cli::buckets::BucketToRead;
 use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
@@ -53,6 +54,8 @@ pub(super) struct RebuildArguments {
     #[command(flatten)]
     waiting: Waiting,
     #[command(flatten)]
+    bucket: BucketToRead,
+    #[command(flatten)]
     wanted: DocumentArguments,
 }
 
@@ -76,7 +79,14 @@ struct RebuildDocument {
 impl RebuildArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let (named, directories) = self.named()?;
-        let how = OpenOptions { degraded: self.degraded, devices: directories, lost: named, ..OpenOptions::default() };
+        let bucket = self.bucket.options();
+        let how = OpenOptions {
+            degraded: self.degraded,
+            devices: directories,
+            lost: named,
+            bucket,
+            ..OpenOptions::default()
+        };
         let mut how = checked(&self.store, how)?;
         let mut store = Store::open_read_only_with(&self.store, &how)?;
         super::warn_of_owner(&self.store);

@@ -6,6 +6,7 @@ use granulo_core::error::ErrorKind;
 use granulo_store::bucket::BucketOptions;
 use granulo_store::objects::{Expected, ObjectError, Objects, Tag};
 use granulo_store::{Attributes, Class, Key, OpenOptions, Plan, Store, Time, bucket};
+use proptest::prelude::*;
 
 use self::server::{Fault, KEY_ID, Kind, SECRET, Server};
 use crate::address::Address;
@@ -75,12 +76,13 @@ fn a_range_behind_the_end_is_empty() {
 fn a_listing_goes_on_where_the_last_page_ended() {
     let server = Server::start(Kind::Documented);
     server.state().page = 3;
-    let objects = remote(&server);
+    let address = Address::parse("s3://bucket/100% st\u{f6}re").unwrap();
+    let objects = RemoteObjects::connect(address, &options(&server), &keys()).unwrap();
     let names: Vec<String> = (0..8).map(|number| format!("fast/{number}")).collect();
     names.iter().for_each(|name| drop(objects.put(name, name.as_bytes()).unwrap()));
     objects.put("slow/1", b"").unwrap();
-    let another = server.state().objects["some/store/fast/1"].clone();
-    server.state().objects.insert("some/store2/fast/9".to_owned(), another);
+    let another = server.state().objects["100% st\u{f6}re/fast/1"].clone();
+    server.state().objects.insert("100% st\u{f6}re2/fast/9".to_owned(), another);
     let (mut found, mut pages) = (Vec::new(), 0);
     loop {
         let page = objects.list("fast/", found.last().map(String::as_str)).unwrap();
@@ -238,6 +240,28 @@ fn a_fault_in_the_probe_says_nothing_about_the_bucket() {
         assert!(matches!(error, ObjectError::Failed(_)) && !error.is_final(), "{at}: {error}");
     }
     assert!(server.state().objects.is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn text_of_others_is_read_or_refused(text in ".*", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Address::parse(&text);
+        let _ = Address::parse(&format!("s3://bucket/{text}"));
+        let answer = crate::errors::Answer::new(400, &bytes);
+        prop_assert!(!answer.to_string().contains(char::is_control));
+        let wrapped = format!("<Error><Code>{text}</Code><Message>{text}");
+        prop_assert!(!crate::errors::Answer::new(400, wrapped.as_bytes()).to_string().contains(char::is_control));
+    }
+
+    #[test]
+    fn keys_of_an_address_are_its_own(prefix in "[a-z]{1,5}(/[^/\\pC]{1,5}x)?", name in "[a-z]{1,5}/[0-9]{1,5}") {
+        let address = Address::parse(&format!("s3://bucket/{prefix}")).unwrap();
+        let key = address.key(&name);
+        prop_assert_eq!(address.name(&key), Some(name.as_str()));
+        prop_assert_eq!(object_store::path::Path::parse(&key).unwrap().as_ref(), key);
+    }
 }
 
 /// A store in a bucket, whose address has the scheme `scheme`, which only this test uses.

@@ -45,6 +45,11 @@ pub fn register(scheme: &str, connector: Connector) {
     lock(&CONNECTORS).insert(scheme.to_owned(), connector);
 }
 
+/// Whether a path is the address of a store in a bucket, `SCHEME://…`, and none of a directory.
+pub fn is_address(path: &Path) -> bool {
+    address_scheme(path).is_some()
+}
+
 /// The platform of the store at `home`.
 ///
 /// # Errors
