@@ -201,6 +201,8 @@ struct StoreToWrite {
     degraded: bool,
     #[command(flatten)]
     waiting: Waiting,
+    #[command(flatten)]
+    bucket: BucketToWrite,
 }
 
 /// What to do while another process writes to the store.
@@ -209,8 +211,6 @@ struct Waiting {
     /// While another process writes to the store, wait for it to end, at most for this time [default: without limit]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = humantime::parse_duration)]
     wait: Option<Option<Duration>>,
-    #[command(flatten)]
-    bucket: BucketToWrite,
 }
 
 impl StoreToRead {

@@ -39,8 +39,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     fn geometry(&self) -> Geometry {
-        let one = geometry(1, 0, 1, (1, 0));
-        Geometry { cutoff_bytes: self.cutoff_bytes, home: HOME.into(), ..one }
+        Geometry { cutoff_bytes: self.cutoff_bytes, ..geometry(1, 0, 1, (1, 0)) }
     }
 
     fn options(&self) -> OpenOptions {

@@ -24,7 +24,8 @@ struct Run {
     pieces: Vec<Piece>,
 }
 
-/// The longest of the runs of small pieces, if a file has too many; not longer than an object.
+/// The longest of the runs of small pieces, if a file has too many, and it is worth the requests; not longer than an
+/// object.
 fn longest_run(pieces: &Pieces, object_bytes: u64) -> Option<Vec<Piece>> {
     let is_small =
         |piece: &Piece| matches!(piece.source, Source::Object { .. }) && piece.length < object_bytes / SMALL_SHARE;
@@ -45,7 +46,9 @@ fn longest_run(pieces: &Pieces, object_bytes: u64) -> Option<Vec<Piece>> {
             }
         }
     }
-    (longest.len() > MOST_SMALL_PIECES / 2).then_some(longest)
+    let bytes: u64 = longest.iter().map(|piece| piece.length).sum();
+    let is_large = longest.len() > 1 && bytes >= object_bytes / 2;
+    (is_large || longest.len() > MOST_SMALL_PIECES / 2).then_some(longest)
 }
 
 impl Volume {

@@ -242,7 +242,9 @@ impl Pieces {
     pub(crate) fn exchange(&mut self, run: &[Piece], source: Source) -> bool {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return false };
         let range = first.at..last.end();
-        let is_same = |one: &Piece, other: &Piece| one.at == other.at && one.source.is_at(&other.source);
+        let is_same = |one: &Piece, other: &Piece| {
+            (one.at, one.length) == (other.at, other.length) && one.source.is_at(&other.source)
+        };
         let found: Vec<Piece> = self.within(range.clone()).collect();
         let is_there = found.len() == run.len() && found.iter().zip(run).all(|(one, other)| is_same(one, other));
         if is_there {
