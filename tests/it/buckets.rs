@@ -120,7 +120,7 @@ mod with {
         place.on(&["ln"], &["b", "c"]).ended(0);
         place.on(&["rm"], &["a/two"]).ended(0);
         assert_eq!(place.on(&["get"], &["a/one", "--at", "monday"]).ended(0).stdout, b"one");
-        assert_eq!(place.on(&["snapshot", "ls"], &NOTHING).ended(0).text().lines().count(), 2);
+        assert!(place.on(&["snapshot", "ls"], &NOTHING).ended(0).text().contains("monday"));
         place.on(&["snapshot", "rm"], &["monday"]).ended(0);
         place.on(&["compact"], &["--all"]).ended(0);
         place.on(&["repair"], &NOTHING).ended(0);
@@ -134,8 +134,8 @@ mod with {
     fn few_requests_are_sent() {
         let place = Place::new(Kind::Documented);
         place.on(&["init"], &NOTHING).ended(0);
-        // Is there one (twice)? Five of the probe, and the manifest.
-        assert_eq!(place.requests(), 8);
+        // Is there one (twice)? Five of the probe; the manifest, and its end.
+        assert_eq!(place.requests(), 9);
         place.put("key", b"content");
         let put = place.requests();
         assert!(put <= 4, "{put} requests to put a small file");
@@ -159,7 +159,8 @@ mod with {
         assert!(slow.iter().all(|(_, stored)| stored.class.as_deref() == Some("COLD")));
         assert!(state.objects.iter().all(|(name, stored)| name.contains("/slow/") || stored.class.is_none()));
         drop(state);
-        complains(&place.on(&["put"], &["k", "f", "--slow-class=DEEP_ARCHIVE"]).ended(2), &["restored"]);
+        let rest = [OsStr::new("key"), path.as_os_str(), OsStr::new("--slow-class=DEEP_ARCHIVE")];
+        complains(&place.on(&["put"], &rest).ended(2), &["restored"]);
         complains(&place.on(&["put"], &["k", "f", "--object-size=1K"]).ended(2), &["64KiB"]);
     }
 
@@ -169,6 +170,7 @@ mod with {
         complains(&place.on(&["init"], &NOTHING).ended(2), &["conditional puts", "versioning"]);
         assert!(place.server.state().objects.is_empty());
         complains(&place.on(&["ls"], &NOTHING).ended(2), &[ADDRESS]);
+        place.requests();
         let run = |address: &str, variables: &[(&str, &str)]| {
             let mut run = granulo();
             run.env("AWS_ENDPOINT_URL", place.server.endpoint()).env("HOME", place.sandbox.path());
@@ -181,7 +183,7 @@ mod with {
         complains(&run("s3:///a", &[]), &["does not name a bucket"]);
         complains(&run(ADDRESS, &[("AWS_PROFILE", "nosuch")]), &["no profile nosuch"]);
         // Permanent errors are not tried again.
-        assert_eq!(place.server.requests().iter().filter(|request| request.starts_with("GET")).count(), 4);
+        assert_eq!(place.server.requests().iter().filter(|request| request.starts_with("GET")).count(), 2);
     }
 
     #[test]
