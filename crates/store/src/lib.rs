@@ -105,7 +105,8 @@ pub use format::{attributes, entry, geometry, ids, key};
 
 /// Stores in buckets: how their addresses lead to one, and how they are used.
 pub mod bucket {
-    pub use crate::devices::bucket::{BucketOptions, BucketStatus, Requests, StoredObjects};
+    pub use crate::devices::bucket::BucketOptions;
+    pub use crate::devices::objects::counts::{BucketStatus, Requests, StoredObjects};
     pub use crate::devices::platforms::{Connector, is_address, register};
 }
 pub use index::catalog;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::anchored::Anchor;
-use super::bucket::BucketStatus;
 use super::device::Device;
+use super::objects::counts::BucketStatus;
 use crate::error::Result;
 use crate::format::geometry::{Node, PRIVATE_MODE};
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ALL, bytes, file, key};
 use crate::bucket::{BucketOptions, Requests, register};
-use crate::devices::bucket::counts::Counted;
 use crate::devices::bucket::platform::BucketPlatform;
 use crate::devices::bucket::tests::machine;
 use crate::devices::bucket::volume::Volume;
 use crate::devices::device::Mode;
+use crate::devices::objects::counts::Counted;
 use crate::objects::{Memory, Objects};
 use crate::*;
 

@@ -19,14 +19,12 @@
 //! | `uploads` | objects on their way while more is written |
 //! | `fetch` | reading objects in few requests, and ahead |
 //! | `streams`, `memory`, `cache` | who reads in order; what of objects is in memory, and on disk |
-//! | `counts` | requests |
 //! | `file`, `device`, `platform` | the volume as the engine sees it |
 
 pub(crate) mod body;
 mod cache;
 mod collect;
 mod consolidate;
-pub(crate) mod counts;
 mod device;
 pub(crate) mod dropped;
 mod fetch;
@@ -42,7 +40,6 @@ pub(crate) mod table;
 mod uploads;
 pub(crate) mod volume;
 
-pub use counts::{BucketStatus, Requests, StoredObjects};
 pub use volume::BucketOptions;
 
 #[cfg(test)]

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counts::BucketStatus;
 use super::device::VolumeDevice;
 use super::fetch::NEAR_BYTES;
 use super::volume::Volume;
 use crate::devices::anchored::Anchor;
 use crate::devices::device::Device;
 use crate::devices::host::Host;
+use crate::devices::objects::counts::BucketStatus;
 use crate::devices::platform::{Creator, Hold, Lock, Platform, PrivateDevice};
 use crate::error::Result;
 use crate::format::geometry::Node;

@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 use super::body::{self, Body, BodyError};
 use super::cache::DiskCache;
-use super::counts::{BucketStatus, Counted, StoredObjects};
 use super::dropped::Dropped;
 use super::fetch::{FetchError, Fetcher, Reading, SHORT_FILE_BYTES, unreadable};
 use super::lease::{Heart, Lease};
 use super::pieces::{LARGEST_BYTES, Piece, Source};
 use super::table::{FileNumber, FileTable};
 use super::uploads::Uploads;
+use crate::devices::objects::counts::{BucketStatus, Counted, StoredObjects};
 use crate::devices::objects::{ObjectError, Objects};
 use crate::devices::published::{Bucket, MANIFEST, Manifest, PublishedObject, Reader, Staged, Surroundings, Writer};
 use crate::error::{Error, ErrorKind, Result};

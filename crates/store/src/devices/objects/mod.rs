@@ -33,6 +33,7 @@ use std::path::PathBuf;
 
 use crate::format::geometry::Class;
 
+pub(crate) mod counts;
 mod memory;
 
 pub use memory::Memory;

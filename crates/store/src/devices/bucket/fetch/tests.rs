@@ -3,9 +3,9 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::*;
-use crate::devices::bucket::counts::Counted;
 use crate::devices::bucket::pieces::Pieces;
 use crate::devices::bucket::tests::machine;
+use crate::devices::objects::counts::Counted;
 use crate::devices::objects::{Memory, Objects};
 use crate::devices::published::Writer;
 

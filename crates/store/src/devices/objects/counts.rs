@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::devices::objects::{Expected, Head, ObjectError, Objects, Page, Piece, Tag};
+use super::{Expected, Head, ObjectError, Objects, Page, Piece, Tag};
 use crate::format::geometry::Class;
 
 /// Numbers of requests, by kind, and bytes.
