@@ -5,7 +5,7 @@
 //!
 //! - **Nothing is trusted without its checksum.** A block that is damaged, incomplete, of another name or not there is
 //!   fetched again.
-//! - **Several processes share it**, without locks: a block appears by a rename, as a whole. Two that write the same one
+//! - **Several processes share it**, without locks: a block comes by a rename, as a whole. Two who write the same one
 //!   write the same bytes. What one removes, another fetches again.
 //! - **It is bounded**: all files in the directory are counted when a process first adds one, and again whenever it has
 //!   added a sixteenth of the bound. Those used longest ago go, by their modification times, which a use renews.

@@ -1,11 +1,11 @@
-//! Ranges of objects in memory, and those on their way there: what was read ahead, and what of an index was read lately.
+//! Ranges of objects in memory, and those on their way there: read ahead, or of an index and read lately.
 //!
 //! - Objects never change, so nothing here becomes old. No two ranges of an object meet.
-//! - A range is announced before it is fetched, by one thread; whoever else wants it waits for that one. If it fails, it
-//!   is gone from here, and who waited fetches for himself.
+//! - A range is announced before it is fetched, by one thread; whoever else wants it waits for that one. If it
+//!   fails, it is gone from here, and who waited fetches for himself.
 //! - All ranges together, those on their way included, are bounded. Room is made for a range that is wanted now by
-//!   dropping the one that was used longest ago; for one that is read ahead, only if that one was used at all, or nobody
-//!   came for it for long: streams beside each other do not take what the other one is about to read.
+//!   dropping the one that was used longest ago; for one that is read ahead, only if that one was used at all, or
+//!   nobody came for it for long: streams beside each other do not take what the other one is about to read.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 

@@ -3,8 +3,8 @@
 //! - An object has its name, and files refer to it, from the moment when it is complete; until it is in the bucket, its
 //!   bytes are read from here. No version names one before: a publication waits for all of them.
 //! - **Memory is bounded**: so many are on their way, and whoever has another one waits until one of them has arrived.
-//! - One that failed stays, and is put again by the next that needs room here, or by the publication. If that fails, too,
-//!   the write fails, or the publication.
+//! - One that failed stays, and is put again by the next that needs room here, or by the publication. If that fails,
+//!   too, so does the write or the publication.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 

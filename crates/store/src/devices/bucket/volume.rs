@@ -425,7 +425,7 @@ impl Volume {
         self.fetcher.forget(&self.pieces_of(number, 0..LARGEST_BYTES).0);
     }
 
-    /// What is in the bucket as far as is known here, and what this process has asked it; `None` if there is no log yet.
+    /// What is in the bucket as far as is known here, and what this process has asked it; `None` without a log.
     pub(super) fn status(&self) -> Option<BucketStatus> {
         let log = lock(&self.log);
         let manifest = match &*log {

@@ -4,8 +4,8 @@
 //!   parts of a long one, are requested at the same time.
 //! - What is read in order is **read ahead** ([`Streams`]), in parts, each by a thread of its own, into a bounded
 //!   [`RangeMemory`]. Where there is no thread or no room, it is not.
-//! - Files with an index are **kept**: read in blocks, all of a short file at once, through memory and, if there is one,
-//!   a [`DiskCache`]. Other bytes of objects are kept nowhere: there is a record for each, read when somebody asks.
+//! - Files with an index are **kept**: read in blocks, all of a short file at once, through memory and, if there is
+//!   one, a [`DiskCache`]. Other bytes of objects are kept nowhere: each record is read when somebody asks.
 //!
 //! A request that fails, fails the read that needs it; what was requested ahead and failed is requested again by
 //! whoever needs it.
