@@ -46,7 +46,7 @@ fn serves(process: i32, directory: &Path) -> io::Result<bool> {
     let command = fs::read(about.join("cmdline"))?;
     let arguments: Vec<&[u8]> = command.split(|&byte| byte == 0).collect();
     // The program that serves a store is this one, which is started as `/proc/self/exe`, or by an interpreter.
-    if arguments.windows(3).any(|words| words[0] == b"mount" && words[1..].iter().all(|word| is_below(&word))) {
+    if arguments.windows(3).any(|words| words[0] == b"mount" && words[1..].iter().all(is_below)) {
         return Ok(true);
     }
     let name = fs::read_to_string(about.join("comm"))?;

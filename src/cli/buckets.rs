@@ -31,7 +31,8 @@ pub(super) struct BucketToRead {
 /// How objects are put into a bucket.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct BucketToWrite {
-    /// Storage class of what this command puts for random reads: small files and the index [default: that of the bucket]
+    /// Storage class of what this command puts for random reads: small files and the index [default: that of the
+    /// bucket]
     #[cfg(feature = "bucket")]
     #[arg(long, value_name = "CLASS", env = "GRANULO_FAST_CLASS", hide_env = true, help_heading = "Buckets")]
     fast_class: Option<String>,

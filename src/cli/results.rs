@@ -1,5 +1,5 @@
-//! Result files that are not sources of sizes: plans, comparisons, bench results, cache studies, histories, checks and the
-//! status of stores, and every other document of granulo.
+//! Result files that are not sources of sizes: plans, comparisons, bench results, cache studies, histories, checks and
+//! the status of stores, and every other document of granulo.
 
 use std::path::Path;
 

@@ -196,8 +196,8 @@ fn purchase(devices: &[Device], capacity_bytes: u128) -> Option<Purchase> {
 }
 
 /// The costs of all-fast and all-slow (the layout without tiers), and of a hybrid for each cutoff that leaves something
-/// on the slow tier; `usual_bytes` is the cutoff up to which files are to be on the fast tier. All devices have room for
-/// growth; only the fast tier of a hybrid has a fill limit, too. Empty without prices for both tiers.
+/// on the slow tier; `usual_bytes` is the cutoff up to which files are to be on the fast tier. All devices have room
+/// for growth; only the fast tier of a hybrid has a fill limit, too. Empty without prices for both tiers.
 pub fn costs(tiers: &Tiers, cutoffs: &[u64], usual_bytes: u64, prices: &Prices, growth_fraction: f64) -> Vec<Cost> {
     if !prices.has_devices() {
         return Vec::new();

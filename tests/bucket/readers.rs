@@ -32,7 +32,7 @@ fn the_reader_that_watches() {
     let store = Store::open_read_only(Path::new(&address)).unwrap();
     end_with_standard_input();
     for number in 0..=COMMITS {
-        while store.get(&Key::parse(&key(number)).unwrap()).unwrap().is_none() {
+        while store.get(&Key::parse(key(number)).unwrap()).unwrap().is_none() {
             thread::sleep(Duration::from_millis(5));
             store.refresh().unwrap();
         }

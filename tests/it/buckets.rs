@@ -1,9 +1,7 @@
 //! Stores in buckets on the command line. With the feature `bucket`: every command on an address, against a server of S3
 //! in this process. Without it: what is said instead.
 
-use std::ffi::OsStr;
-
-use crate::harness::{Ran, finish, granulo};
+use crate::harness::{finish, granulo};
 use crate::store_cli::complains;
 
 #[cfg(feature = "bucket")]
@@ -28,13 +26,14 @@ fn a_build_without_buckets_says_which_one_has_them() {
 
 #[cfg(feature = "bucket")]
 mod with {
+    use std::ffi::OsStr;
     use std::fs;
     use std::path::Path;
 
     use tempfile::TempDir;
 
     use super::*;
-    use crate::harness::sandbox;
+    use crate::harness::{Ran, sandbox};
     use crate::nasty::{assert_same_trees, nasty_tree};
 
     use super::server::{Fault, KEY_ID, Kind, SECRET, Server};

@@ -1,5 +1,5 @@
-//! Stores of granulo in buckets: [`connect`] reaches one in S3 and what speaks it (Ceph, MinIO), in Google Cloud Storage
-//! or in Azure, as the trait `Objects` that the store is written for.
+//! Stores of granulo in buckets: [`connect`] reaches one in S3 and what speaks it (Ceph, MinIO), in Google Cloud
+//! Storage or in Azure, as the trait `Objects` that the store is written for.
 //!
 //! The store itself needs nothing of this: a program that opens stores in buckets calls [`register`] once.
 //!

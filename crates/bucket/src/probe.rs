@@ -62,8 +62,8 @@ pub(crate) fn verified_path(variables: &Variables, identity: String) -> Option<P
 }
 
 /// # Errors
-/// [`ObjectError::Failed`] with the reason, if the bucket ignores conditions or misunderstands them, or a request fails:
-/// nothing has been sent then for which this is done.
+/// [`ObjectError::Failed`] with the reason, if the bucket ignores conditions or misunderstands them, or a request
+/// fails: nothing has been sent then for which this is done.
 fn probe(objects: &dyn Objects) -> Outcome<()> {
     let nonce =
         Machine::default().random().map_err(|error| ObjectError::Failed(io::Error::other(error.to_string())))?;

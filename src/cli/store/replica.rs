@@ -1,4 +1,5 @@
-//! What `granulo store clone`, `push` and `pull` have in common: how a copy is made, what they print, and their document.
+//! What `granulo store clone`, `push` and `pull` have in common: how a copy is made, what they print, and their
+//! document.
 
 use std::path::{Path, PathBuf};
 

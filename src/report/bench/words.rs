@@ -58,7 +58,7 @@ impl Rounds {
         let [ratios, first, last] = [&ratios[..], first, last].map(Spread::of);
         let noise = (first.max - first.min).max(last.max - last.min);
         let is_noise = noise > (last.median - first.median).abs();
-        (ratios.count > 1).then(|| Rounds { count: ratios.count, least: ratios.min, most: ratios.max, is_noise })
+        (ratios.count > 1).then_some(Rounds { count: ratios.count, least: ratios.min, most: ratios.max, is_noise })
     }
 
     fn words(&self) -> String {

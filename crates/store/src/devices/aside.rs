@@ -1,6 +1,6 @@
-//! A directory that is made beside another one, and takes its place in one step: everything in it changes at one moment,
-//! for whoever looks at its path, whenever the process or the machine dies. What both have in common is one file with
-//! two names.
+//! A directory that is made beside another one, and takes its place in one step: everything in it changes at one
+//! moment, for whoever looks at its path, whenever the process or the machine dies. What both have in common is one
+//! file with two names.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -23,8 +23,8 @@ pub(crate) fn place_aside(directory: &Path) -> Option<PathBuf> {
     Some(directory.with_file_name(name))
 }
 
-/// Whether a directory is on the file system of the one above it: a mount point cannot be exchanged, and files in it have
-/// no names outside.
+/// Whether a directory is on the file system of the one above it: a mount point cannot be exchanged, and files in it
+/// have no names outside.
 ///
 /// # Errors
 /// One of them cannot be looked at.

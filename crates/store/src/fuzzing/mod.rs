@@ -488,8 +488,8 @@ fn three_objects() -> Vec<Arc<PublishedObject>> {
     [100, 200, 300].map(stage).to_vec()
 }
 
-/// What another granulo sends while a store is copied: frames, and images of stores in them. What decodes can be encoded,
-/// and is then the same.
+/// What another granulo sends while a store is copied: frames, and images of stores in them. What decodes can be
+/// encoded, and is then the same.
 ///
 /// # Panics
 /// On a violation of a law.

@@ -135,7 +135,8 @@ mod tests {
         Trial { settings, seed, operations: 30, crashes: 2 }
     }
 
-    /// `GRANULO_CRASH_POINTS` crash points (600), from `GRANULO_CRASH_SEED` (1). A failure says how to repeat it:
+    /// One for each twenty of `GRANULO_CRASH_POINTS` crash points (120), as each opens the store anew, from
+    /// `GRANULO_CRASH_SEED` (1). A failure says how to repeat it:
     /// `GRANULO_CRASH=SEED:OPERATION:REMAINS`. With `GRANULO_GO_ON` the first failure of each seed is listed.
     #[test]
     fn every_crash_of_a_store_in_a_bucket_leaves_what_was_acknowledged() {
@@ -145,7 +146,7 @@ mod tests {
             assert_eq!(repeat::<Bucketed>(&trial(numbers[0]), numbers[1], numbers[2]), Ok(1));
             return;
         }
-        let points = number("GRANULO_CRASH_POINTS").unwrap_or(600);
+        let points = number("GRANULO_CRASH_POINTS").map_or(120, |points| points.div_ceil(20));
         let first = number("GRANULO_CRASH_SEED").unwrap_or(1);
         let (mut tried, mut failed) = (0, 0);
         for seed in first.. {
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn whatever_becomes_of_a_request_nothing_acknowledged_is_lost() {
-        let step = number("GRANULO_CRASH_POINTS").map_or(5, |points| (3000 / points.max(1)).max(1));
+        let step = number("GRANULO_CRASH_POINTS").map_or(25, |points| (60_000 / points.max(1)).clamp(1, 25));
         for (errno, is_lasting) in
             [FAILS, ANSWER_LOST, LOST, LATE].into_iter().flat_map(|errno| [(errno, false), (errno, true)])
         {

@@ -180,9 +180,7 @@ impl Surroundings for Survivor {
     }
 
     fn process(&self) -> Process {
-        let mut process = Process::default();
-        process.began = self.number;
-        process
+        Process { began: self.number, ..Process::default() }
     }
 
     fn has_ended(&self, process: &Process) -> bool {

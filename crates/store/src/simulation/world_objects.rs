@@ -205,9 +205,7 @@ impl Surroundings for WorldProcess {
     }
 
     fn process(&self) -> Process {
-        let mut process = Process::default();
-        process.began = self.number;
-        process
+        Process { began: self.number, ..Process::default() }
     }
 
     fn has_ended(&self, process: &Process) -> bool {

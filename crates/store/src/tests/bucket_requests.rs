@@ -37,10 +37,8 @@ impl Counting {
         Counting { memory, counted, before: Requests::default(), home: format!("{scheme}://bucket/store").into() }
     }
 
-    /// Since this was last asked: objects put, manifests replaced, reads; nothing else is ever asked. Whoever wonders
-    /// why finds what was read in the output of the test.
+    /// Since this was last asked: objects put, manifests replaced, reads; nothing else is ever asked.
     fn asked(&mut self) -> [u64; 3] {
-        println!("read: {:x?}", std::mem::take(&mut *locks::lock(&self.counted.reads)));
         let now = self.counted.requests();
         let since = now.since(&self.before);
         self.before = now;
@@ -296,7 +294,8 @@ fn what_is_damaged_in_a_cache_is_read_from_the_bucket() {
     store.compact(&ALL, &Progress::default()).unwrap();
     drop(store);
     let options = cached(&options, cache.path());
-    bucket.asked();
+    // A compaction looks for garbage, too.
+    bucket.before = bucket.counted.requests();
     get(&Store::open_read_only_with(&bucket.home, &options).unwrap(), 4321, 100);
     let cold = bucket.asked();
     let store = std::fs::read_dir(cache.path()).unwrap().next().unwrap().unwrap().path();

@@ -145,8 +145,8 @@ fn write(objects: &Arc<Drowsy>, told: &mut Told) {
     }
 }
 
-/// The first writer sleeps from this request of its own to that one of the second, which then sleeps until the first one
-/// has ended. Returns what both were told.
+/// The first writer sleeps from this request of its own to that one of the second, which then sleeps until the first
+/// one has ended. Returns what both were told.
 fn play(place: &Place, sleeps: [u64; 2]) -> Told {
     let turns = Arc::new(Turns::default());
     let writer = |who: usize| {

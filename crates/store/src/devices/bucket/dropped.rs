@@ -1,7 +1,8 @@
 //! Objects that were dropped: no version refers to them any more, and readers of an older one may.
 //!
-//! A row comes with the version that no longer has its object, and is there until that was deleted. Deleting is repeated
-//! if it failed, or if its writer died before it published that; names are never used again, so that harms nobody.
+//! A row comes with the version that no longer has its object, and is there until that was deleted. Deleting is
+//! repeated if it failed, or if its writer died before it published that; names are never used again, so that harms
+//! nobody.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 

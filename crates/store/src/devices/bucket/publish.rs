@@ -1,6 +1,7 @@
 //! Publications: a cut through all files becomes the next version of the log.
 //!
-//! - **What is in a cut**: every file that has a name, as it is at that moment. Files named `*.tmp` are left out: nobody
+//! - **What is in a cut**: every file that has a name, as it is at that moment. Files named `*.tmp` are left out:
+//!   nobody
 //!   reads one before it has another name.
 //! - **Where its bytes go**: a few stay in the body; otherwise those of the files that have most of them are put
 //!   together into objects, one for each directory: what lives equally long. What is small and often written stays in
@@ -164,8 +165,8 @@ impl Author {
         Ok(moves)
     }
 
-    /// Publishes a cut; objects that other files refer to, which are in no cut now, are kept, and all others are dropped
-    /// at this time. Returns what has moved into objects.
+    /// Publishes a cut; objects that other files refer to, which are in no cut now, are kept, and all others are
+    /// dropped at this time. Returns what has moved into objects.
     fn publish(&mut self, mut cut: Body, kept: &Referred, object_bytes: u64, now_seconds: u64) -> Written<Moves> {
         let moves = self.pack(&cut.table, object_bytes)?;
         relocate(&mut cut.table, &moves);
@@ -187,7 +188,9 @@ impl Author {
         debug_assert!(objects.keys().all(|number| indexes.contains_key(number)), "a file refers to what was put");
         self.writer.publish_staged(&added, &removed, body::encode(&cut, &indexes))?;
         self.dropped = cut.dropped;
-        added.iter().for_each(|staged| drop(self.staged.remove(&staged.number())));
+        for staged in &added {
+            self.staged.remove(&staged.number());
+        }
         self.inline_bytes = cut.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
         Ok(moves)
     }

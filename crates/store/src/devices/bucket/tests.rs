@@ -418,7 +418,8 @@ impl Objects for Breaking {
     }
 }
 
-/// Work with publications of each kind: in the body, packs, long runs. Calls `cut` before each, and says which are done.
+/// Work with publications of each kind: in the body, packs, long runs. Calls `cut` before each, and says which are
+/// done.
 fn work(machine: &BucketPlatform, cuts: &mut Vec<Contents>, done: &mut usize) -> io::Result<()> {
     let device = machine.device(Path::new(HOME));
     let mut model = Model::default();

@@ -102,8 +102,8 @@ pub enum ObjectError {
 }
 
 impl ObjectError {
-    /// Whether the same request would fail again: it is not allowed (`PermissionDenied`), or is one that the bucket cannot
-    /// do (`InvalidInput`, `Unsupported`).
+    /// Whether the same request would fail again: it is not allowed (`PermissionDenied`), or is one that the bucket
+    /// cannot do (`InvalidInput`, `Unsupported`).
     pub fn is_final(&self) -> bool {
         use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
         matches!(self, ObjectError::Failed(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported))

@@ -1,9 +1,9 @@
 //! A log of batches on a device of immutable objects: published, not appended (docs/FORMAT.md, section 12).
 //!
 //! A bucket has no append, no sync and no rename. A **batch** is any number of [`objects`](crate::objects), each put
-//! whole under a unique name, and a **body**, which says what they mean. It is acknowledged once the **manifest**, which
-//! names them with length and checksum and has the body, has been replaced. The manifest is the only object that ever
-//! changes, and only by conditional replace: the request names the version to be replaced.
+//! whole under a unique name, and a **body**, which says what they mean. It is acknowledged once the **manifest**,
+//! which names them with length and checksum and has the body, has been replaced. The manifest is the only object that
+//! ever changes, and only by conditional replace: the request names the version to be replaced.
 //!
 //! - A writer begins an **epoch** with a manifest that names it. From then on the previous writer is **fenced**: it
 //!   expects a manifest that no longer exists.

@@ -150,8 +150,8 @@ impl Store {
         stream::copy_from(peer, copy, false, options, progress)
     }
 
-    /// Does what another granulo wishes with the store, or the copy, at a place: is its source, or becomes its copy. The
-    /// other side is told of errors.
+    /// Does what another granulo wishes with the store, or the copy, at a place: is its source, or becomes its copy.
+    /// The other side is told of errors.
     ///
     /// # Errors
     /// The other side is gone, or says something else than a granulo of this version.

@@ -1,8 +1,9 @@
 //! A source or a copy on another machine, through a granulo there: `granulo store serve`, on its standard input and
 //! output.
 //!
-//! Whoever makes the copy asks, and the other side answers, so both directions are one conversation: to pull, the granulo
-//! there is the source; to push, it makes the copy, and the one here answers its questions, until it says how it ended.
+//! Whoever makes the copy asks, and the other side answers, so both directions are one conversation: to pull, the
+//! granulo there is the source; to push, it makes the copy, and the one here answers its questions, until it says how
+//! it ended.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

@@ -1,3 +1,5 @@
+//! Copies of stores: what they have, when they are refused, and what an end at any moment leaves.
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -8,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
-use crate::bucket::register;
+use crate::devices::platforms::register;
 use crate::error::{ErrorKind, Result};
 use crate::objects::Memory;
 use crate::tests::{ALL, bytes, file, key};

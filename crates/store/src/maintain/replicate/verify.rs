@@ -1,5 +1,5 @@
-//! Verification of what a copy has got, before it counts: each record on each copy, each unit of large objects that these
-//! records name, each new sorted table. What the copy had before was verified when it came.
+//! Verification of what a copy has got, before it counts: each record on each copy, each unit of large objects that
+//! these records name, each new sorted table. What the copy had before was verified when it came.
 //!
 //! Space in an extent file is given out before it is written. So a state may end behind units that are written for a
 //! later one: what these units were at that moment is brought again, from the source, when a record names them.

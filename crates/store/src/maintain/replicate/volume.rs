@@ -168,7 +168,8 @@ impl Known {
         Ok(Known { store, image, source })
     }
 
-    /// Runs of a descriptor that lie in what the copy has of their files, and that it does not have for the same object.
+    /// Runs of a descriptor that lie in what the copy has of their files, and that it does not have for the same
+    /// object.
     fn unknown_runs(&self, key: &[u8], descriptor: &Descriptor) -> Result<Vec<Run>> {
         let engine = self.store.engine();
         let entry = engine.snapshot().look_up(key)?.filter(|entry| entry.kind == Kind::Large);

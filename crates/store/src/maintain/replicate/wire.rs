@@ -7,9 +7,9 @@
 //! | 8 | XXH3 of kind and content |
 //! | | the content |
 //!
-//! Numbers are little-endian. The maker of the copy asks, one question at a time but for a read that it expects to need;
-//! the source answers each. What arrives is not trusted: no stated length makes memory be allocated, an image names only
-//! files that a store has, on devices that it has.
+//! Numbers are little-endian. The maker of the copy asks, one question at a time but for a read that it expects to
+//! need; the source answers each. What arrives is not trusted: no stated length makes memory be allocated, an image
+//! names only files that a store has, on devices that it has.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 

@@ -1,3 +1,5 @@
+//! What is requested for which read, range by range.
+
 use std::path::PathBuf;
 
 use tempfile::TempDir;
