@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -73,8 +73,14 @@ impl Running {
     /// Starts a bench, with `patience` for every wait.
     pub fn start_within(arguments: Vec<OsString>, patience: Duration) -> Running {
         let mut command = granulo();
-        command.arg("bench").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running { child: command.spawn().unwrap(), patience }
+        command.arg("bench").args(arguments);
+        Running { patience, ..Running::of(command) }
+    }
+
+    /// Starts any command.
+    pub fn of(mut command: Command) -> Running {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running { child, patience: Duration::from_secs(300) }
     }
 
     /// Waits until `done`, which must happen before the bench ends.

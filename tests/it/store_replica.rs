@@ -12,7 +12,7 @@ use granulo_core::random::Random;
 use rustix::process::Signal;
 
 use crate::args;
-use crate::bench_harness::signalled;
+use crate::bench_harness::Running;
 use crate::harness::{Ran, binary, finish, granulo, run};
 use crate::store_cli::{complains, on};
 use crate::store_place::{Place, bytes};
@@ -118,8 +118,12 @@ fn an_interrupted_push_says_so_and_goes_on() {
     place.put("large", &bytes(1, 8_000_000)).ended(0);
     let there = beside(&copy);
     let begun = || fs::read_dir(there.join("extents")).is_ok_and(|mut entries| entries.next().is_some());
-    let slow = args!["store", "push", &place.home, &copy, "--rate", "100KiB"];
-    let ran = signalled(slow, Signal::INT, begun).ended(1);
+    let mut slow = granulo();
+    slow.args(args!["store", "push", &place.home, &copy, "--rate", "100KiB"]);
+    let mut push = Running::of(slow);
+    push.until("the copy has begun", begun);
+    push.signal(Signal::INT);
+    let ran = push.end().ended(1);
     assert!(ran.text().starts_with("Interrupted: "), "{}", ran.text());
     assert_eq!(content(&copy), before);
     run(args!["store", "push", &place.home, &copy]).ended(0);

@@ -1,6 +1,7 @@
 //! Stores on other machines: `ssh://[USER@]HOST[:PORT]/PATH`, through `granulo store serve` there.
 //!
-//! `GRANULO_SSH` names another program than `ssh`, which takes the same arguments; `GRANULO_REMOTE` another granulo there.
+//! `GRANULO_SSH` names another program than `ssh`, which takes the same arguments; `GRANULO_REMOTE` another granulo
+//! there.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Who may write to a store in a bucket, and what becomes of a writer that is dead, asleep, or without a network. The time is
-//! that of a simulation.
+//! Who may write to a store in a bucket, and what becomes of a writer that is dead, asleep, or without a network. The
+//! time is that of a simulation.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
