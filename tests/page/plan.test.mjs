@@ -253,7 +253,7 @@ if (!pages.length) {
         await useEverything(page);
       });
     });
-    const bare = (plan) => Object.assign(plan, { fast_tiers: [], tiers: [], tier_model: null, operations: null, caching: null, bills: [], currency: null });
+    const bare = (plan) => Object.assign(plan, { fast_tiers: [], tiers: [], tier_model: null, operations: null, caching: null, bills: [], currency: null, block_sizes_asked: false });
 
     shape("no fast tier, no trace, no prices", ({ plan }) => bare(plan), ["layouts", "files"]);
     shape("one layout, no recommendation", ({ plan, curves }) => {
