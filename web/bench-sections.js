@@ -161,7 +161,7 @@ const BenchFiles = (() => {
         })]),
     }));
     const limits = all.flatMap((view) => view.run.document.details.phases.filter((each) => each.subject === view.index && each.limit).map((each) => each.limit));
-    return { id: "totals", title: "Operation rates", short: "Rates", lead: [...new Set(limits)], parts: [figure, foddex] };
+    return { id: "totals", title: "Operation rates", short: "Rates", lead: [...new Set(limits)].map((limit) => `${limit}.`), parts: [figure, foddex] };
   }
 
   // ---------------------------------------------------------------- pack

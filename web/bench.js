@@ -4,6 +4,10 @@
 Pages.add("bench", (data) => {
   const { el, num, count } = Format;
   const runs = data.runs ?? [];
+  /** Warnings in sight. */
+  const WARNINGS = 2;
+  /** Measures that are chosen by buttons; of more there is a list. */
+  const BUTTONS = 6;
 
   function header() {
     const hosts = [...new Set(runs.map((run) => run.document.host?.name).filter(Boolean))];
@@ -17,36 +21,71 @@ Pages.add("bench", (data) => {
     });
   }
 
+  /** What stands in the way of trust, once each; of many, the first and, folded away, the rest. */
   function warning() {
-    const list = [...(data.warnings ?? []), runs.length > 1 && "Several runs are shown together. Figures within one run are comparable; between runs, machine and load may differ."].filter(Boolean);
-    return list.length > 0 && el("ul", { class: "warnings", role: "note" }, list.map((text) => el("li", { class: "name" }, text)));
+    const list = [...new Set([...(data.warnings ?? []), runs.length > 1 && "Several runs are shown together. Figures within one run are comparable; between runs, machine and load may differ."].filter(Boolean))];
+    if (!list.length) return null;
+    const items = (texts) => el("ul", {}, texts.map((text) => el("li", { class: "name" }, text)));
+    return el("div", { class: "warnings", role: "note" }, items(list.slice(0, WARNINGS)),
+      list.length > WARNINGS && el("details", {}, el("summary", {}, `${count(list.length - WARNINGS)} more`), items(list.slice(WARNINGS))));
+  }
+
+  const named = (run, series) => run.document.subjects?.[series.subject]?.name ?? Format.MISSING;
+
+  /** What was measured on several targets, the best of which comes first: `{key, label, run, series}`. */
+  const measures = runs.flatMap((run) => {
+    const keyOf = (series) => JSON.stringify([series.measure, series.unit, series.caches, series.level, series.second_level]);
+    const groups = new Map();
+    for (const series of run.document.series ?? []) groups.set(keyOf(series), [...(groups.get(keyOf(series)) ?? []), series]);
+    return [...groups.values()].filter((group) => group.length > 1 && group[0].level === null).map((group) => {
+      const sign = group[0].unit.endsWith("/s") ? -1 : 1;
+      const label = runs.length > 1 ? `${run.name}: ${group[0].measure}` : group[0].measure;
+      return { label, run, series: [...group].sort((a, b) => sign * (num(a.spread.median) - num(b.spread.median))) };
+    });
+  }).map((measure, at) => ({ key: `${at}`, ...measure }));
+
+  /** The picture of the verdict: every target, the best first, with the range of its samples. */
+  function picture() {
+    if (!measures.length) return null;
+    const { COLORS } = Bench;
+    const chosen = (state) => measures.find((measure) => measure.key === state.measure);
+    const color = (hue, series) => hue(COLORS[series.subject % COLORS.length]);
+    return new Figures.Figure({
+      name: "verdict",
+      title: "Targets, the best first",
+      heading: (state) => `Targets by ${chosen(state).label}, the best first`,
+      note: "Bars are solid up to the smallest sample and faint up to the largest; the figure is the median.",
+      alt: "Bar chart of the median and the range of the samples of each target",
+      state: { measure: measures[0].key },
+      controls: measures.length > 1 ? [{ key: "measure", label: "Measure", select: measures.length > BUTTONS, options: measures.map(({ key, label }) => [key, label]) }] : [],
+      rows: (state, hue) => chosen(state).series.map((series) => {
+        const { median, min, max } = series.spread;
+        const label = named(chosen(state).run, series);
+        return {
+          label, value: num(max), text: figure(series),
+          parts: [{ value: num(min), color: color(hue, series) }, { value: num(max) - num(min), color: `${color(hue, series)}55` }],
+          tip: { title: label, name: true, rows: [["median", median], ["smallest sample", min], ["largest sample", max]].map(([name, value]) => ({ label: name, value: written(value, series.unit) })) },
+        };
+      }),
+    });
   }
 
   /** The verdict: for each measure the best target, how far it is ahead of the next, and the spread of its samples. */
   function verdict() {
-    const rows = runs.flatMap((run) => {
-      const { document: bench, name } = run;
-      const keyOf = (series) => JSON.stringify([series.measure, series.unit, series.caches, series.level, series.second_level]);
-      const groups = new Map();
-      for (const series of bench.series ?? []) groups.set(keyOf(series), [...(groups.get(keyOf(series)) ?? []), series]);
-      return [...groups.values()].filter((group) => group.length > 1 && group[0].level === null).map((group) => {
-        const sign = group[0].unit.endsWith("/s") ? -1 : 1;
-        const [best, next] = [...group].sort((a, b) => sign * (num(a.spread.median) - num(b.spread.median)));
-        const [low, high] = [best, next].map((series) => num(series.spread.median)).sort((a, b) => a - b);
-        const range = Math.max(...[best, next].map((series) => num(series.spread.max) - num(series.spread.min)));
-        const sampled = num(best.spread.count) > 1 && num(next.spread.count) > 1;
-        const apart = high - low > range;
-        const named = (series) => bench.subjects?.[series.subject]?.name ?? Format.MISSING;
-        return [{ text: runs.length > 1 ? `${name}: ${best.measure}` : best.measure, name: true }, { text: named(best), name: true }, { text: figure(best), value: num(best.spread.median) },
-          { text: `${named(next)}, ${figure(next)}`, name: true }, low > 0 ? { text: `${Format.decimal(high / low, high / low < 10 ? 2 : 0)} times`, value: high / low } : Format.MISSING,
-          low > 0 && sampled ? Format.cells.share(range / low) : Format.MISSING, !sampled ? "one sample" : apart ? "clear" : "within the noise"];
-      });
+    if (!measures.length) return null;
+    const rows = measures.map(({ label, run, series: [best, next] }) => {
+      const [low, high] = [best, next].map((series) => num(series.spread.median)).sort((a, b) => a - b);
+      const range = Math.max(...[best, next].map((series) => num(series.spread.max) - num(series.spread.min)));
+      const sampled = num(best.spread.count) > 1 && num(next.spread.count) > 1;
+      const apart = high - low > range;
+      return [{ text: label, name: true }, { text: named(run, best), name: true }, { text: figure(best), value: num(best.spread.median) },
+        { text: `${named(run, next)}, ${figure(next)}`, name: true }, low > 0 ? { text: `${Format.decimal(high / low, high / low < 10 ? 2 : 0)} times`, value: high / low } : Format.MISSING,
+        low > 0 && sampled ? Format.cells.share(range / low) : Format.MISSING, !sampled ? "one sample" : apart ? "clear" : "noise"];
     });
-    if (!rows.length) return null;
     const { host } = runs[0].document;
     return el("div", { class: "block" }, el("h2", { class: "small" }, "Verdict"),
       el("p", { class: "note" }, host && `Load average of the machine: ${Format.decimal(host.load_before, 1)} before, ${Format.decimal(host.load_after, 1)} after, ` +
-        `on ${count(host.cpus)} ${num(host.cpus) === 1 ? "processor" : "processors"}. Spread: the range of the samples as a share of the smaller median; a distance below it is no difference.`),
+        `on ${count(host.cpus)} ${num(host.cpus) === 1 ? "processor" : "processors"}. Spread: the range of the samples as a share of the smaller median; a distance below it is noise.`),
       Format.table({
         caption: "Verdict by measure",
         columns: [{ title: "Measure", text: true }, { title: "Best", text: true }, { title: "Median" }, { title: "Next", text: true }, { title: "Distance" }, { title: "Spread" }, { title: "Verdict", text: true }],
@@ -54,8 +93,10 @@ Pages.add("bench", (data) => {
       }));
   }
 
-  function figure({ spread, unit }) {
-    const value = num(spread.median);
+  const figure = ({ spread, unit }) => written(spread.median, unit);
+
+  function written(text, unit) {
+    const value = num(text);
     if (unit === "seconds") return Format.duration(value);
     if (unit === "bytes") return Format.size(value);
     return unit === "bytes/s" ? `${Format.size(value)}/s` : `${count(value)} ${unit}`;
@@ -79,7 +120,7 @@ Pages.add("bench", (data) => {
   Shell.show({
     subject: "benchmark",
     sections: [BenchFiles.curves(data), BenchFiles.totals(data), BenchFiles.pack(data), BenchLevels.fill(data), BenchLevels.load(data), BenchLevels.metadata(data), BenchLevels.cache(data), BenchLevels.measuredOn(data)].filter(Boolean),
-    nodes: [header(), warning(), Shell.summary(data.words), verdict()],
+    nodes: [header(), Shell.summary((data.words ?? []).slice(0, 1)), warning(), picture(), verdict(), Shell.words((data.words ?? []).slice(1))],
     footer: footer(),
   });
 });

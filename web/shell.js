@@ -67,10 +67,14 @@ const Shell = (() => {
 
   function section({ id, title, lead, parts }, index) {
     const text = (lead ?? []).filter(Boolean).join(" ");
+    // A part that is called what the section is called needs no second heading.
+    const nodes = parts.filter(Boolean).map((part) => (part instanceof Figures.Figure ? part.node : part));
+    const heading = nodes[0]?.querySelector("h3");
+    if (heading?.textContent === title) heading.classList.add("hidden");
     return el("section", { id, "aria-labelledby": `${id}-title` },
       el("h2", { id: `${id}-title` }, el("span", { class: "ordinal" }, `${index + 1}`), title),
       text && el("p", { class: "lead" }, text),
-      parts.filter(Boolean).map((part) => (part instanceof Figures.Figure ? part.node : part)));
+      nodes);
   }
 
   /** A word of a shell command. Escaped names (with a backslash) need the $'…' form, which undoes the escapes. */

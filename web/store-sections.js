@@ -76,22 +76,29 @@ const Stores = (() => {
   }
 
   function devices(data) {
-    const parts = data.stores.map((store) => {
+    const parts = data.stores.flatMap((store) => {
       const seen = store.records_in_sight;
-      return el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "Devices", store)), table({
-        caption: "Devices",
-        columns: [{ title: "Device", text: true }, { title: "Class", text: true }, { title: "State", text: true }, { title: "Full" }, { title: "Total" }, { title: "Segments" }, { title: "Stripe units" },
-          { title: "A rebuild writes" }, ...RATES.map(([title]) => ({ title })), { title: "Directory", text: true }],
-        rows: (store.devices ?? []).map((device) => {
-          const bytes = num(device.segment_bytes) + num(device.unit_bytes);
-          const rebuilt = isRebuildable(store, device);
-          return [`${device.number}`, device.class, { text: device.trouble ?? device.state, name: true },
-            cells.share(device.fill_fraction, { shade: 0.6 * num(device.fill_fraction) }), cells.size(device.total_bytes),
-            ...(seen ? [cells.size(device.segment_bytes), cells.size(device.unit_bytes)] : [MISSING, MISSING]),
-            ...(seen && rebuilt ? [cells.size(bytes), ...RATES.map(([, rate]) => cells.duration(bytes / rate))] : [seen ? "cannot be rebuilt" : MISSING, ...RATES.map(() => MISSING)]),
-            { text: device.path, name: true }];
-        }),
-      }));
+      const rows = (store.devices ?? []).map((device) => [`${device.number}`, device.class, { text: device.trouble ?? device.state, name: true },
+        cells.share(device.fill_fraction, { shade: 0.6 * num(device.fill_fraction) }), cells.size(device.total_bytes),
+        ...(seen ? [cells.size(device.segment_bytes), cells.size(device.unit_bytes)] : [MISSING, MISSING]), { text: device.path, name: true }]);
+      const rebuilds = (store.devices ?? []).map((device) => {
+        const bytes = num(device.segment_bytes) + num(device.unit_bytes);
+        const known = seen && isRebuildable(store, device);
+        return [`${device.number}`, device.class,
+          ...(known ? [cells.size(bytes), ...RATES.map(([, rate]) => cells.duration(bytes / rate))] : [seen ? "cannot be rebuilt" : MISSING, ...RATES.map(() => MISSING)])];
+      });
+      return [
+        el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "Devices", store)), table({
+          caption: "Devices",
+          columns: [{ title: "Device", text: true }, { title: "Class", text: true }, { title: "State", text: true }, { title: "Full" }, { title: "Total" }, { title: "Segments" }, { title: "Stripe units" }, { title: "Directory", text: true }],
+          rows,
+        })),
+        el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "If a device is lost", store)), table({
+          caption: "If a device is lost",
+          columns: [{ title: "Device", text: true }, { title: "Class", text: true }, { title: "A rebuild writes" }, ...RATES.map(([title]) => ({ title }))],
+          rows: rebuilds,
+        })),
+      ];
     });
     return { id: "devices", title: "Devices", short: "Devices", lead: [], parts };
   }

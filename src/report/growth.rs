@@ -58,23 +58,39 @@ fn sentence(growth: &Growth) -> String {
         Some(seconds) if seconds > 0 => format!("In {} between the surveys: ", duration(seconds)),
         _ => String::new(),
     };
-    let mut text = format!("{time}{} files and {} net", count(files), size(size_bytes));
+    let mut text =
+        format!("{time}{} file{} and {} net", count(files), if files.abs() == 1 { "" } else { "s" }, size(size_bytes));
     if allocated_bytes != size_bytes {
         text.push_str(&format!(" ({} allocated)", size(allocated_bytes)));
     }
     let days = growth.elapsed_seconds.map_or(0.0, |seconds| seconds as f64 / SECONDS_A_DAY as f64);
     if days >= 2.0 {
-        let per_day = |figure: i128| (figure as f64 / days).round() as i128;
-        text.push_str(&format!(", {} files and {} a day", count(per_day(files)), size(per_day(size_bytes))));
+        let bytes_a_day = (size_bytes as f64 / days).round() as i128;
+        text.push_str(&format!(", {} files and {} a day", files_a_day(files as f64 / days), size(bytes_a_day)));
     }
     text.push('.');
     text
 }
 
+/// A number a day, with its sign; of few, three digits.
+pub(super) fn files_a_day(number: f64) -> String {
+    let digits = match number.abs() {
+        few if (0.001..0.9995).contains(&few) => 3,
+        few if (0.9995..9.995).contains(&few) => 2,
+        few if (9.995..99.95).contains(&few) => 1,
+        _ => return count(number.round() as i128),
+    };
+    format!("{}{:.digits$}", if number < 0.0 { '−' } else { '+' }, number.abs())
+}
+
 /// Days where there are some.
 fn duration(seconds: i64) -> String {
     let days = seconds as f64 / SECONDS_A_DAY as f64;
-    if days < 1.0 { format_duration(seconds as f64) } else { format!("{days:.1} days") }
+    if days < 1.0 {
+        format_duration(seconds as f64)
+    } else {
+        format!("{} day{}", (days * 10.0).round() / 10.0, if days < 1.05 { "" } else { "s" })
+    }
 }
 
 /// A number with its sign.

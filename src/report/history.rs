@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::chart::{bar, columns, left, right, shorten};
 use super::csv::quoted;
-use super::growth::{count, size};
+use super::growth::{count, files_a_day, size};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::table::{bar_columns, table};
 use crate::survey::history::{Forecast, History, Point, Resource, TreeHistory};
@@ -82,14 +82,6 @@ fn growth(tree: &TreeHistory) -> Vec<String> {
         sentences.push(format!("Over all surveys: {files} files and {bytes} a day."));
     }
     sentences
-}
-
-/// A number a day, with its sign; of few, with decimals.
-fn files_a_day(number: f64) -> String {
-    match number.abs() {
-        few if (0.001..10.0).contains(&few) => format!("{}{few:.3}", if number < 0.0 { '−' } else { '+' }),
-        _ => count(number.round() as i128),
-    }
 }
 
 fn full(forecast: &Forecast) -> String {

@@ -42,7 +42,7 @@ fn two_surveys_of_a_tree_say_first_what_grew() {
     date(&new, 0, 0);
     let ran = run(args!["compare", &old, &new, "-o", &out]).ended(0);
     let text = ran.text();
-    assert!(text.starts_with("In 10.0 days between the surveys: +1 files and +92.8 KiB net"), "{text}");
+    assert!(text.starts_with("In 10 days between the surveys: +1 file and +92.8 KiB net"), "{text}");
     assert!(text.contains("stays/deep/er") && text.contains(".bin") && text.contains("−4.88 KiB"), "{text}");
     let document: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
     let growth = &document["growth"];

@@ -118,7 +118,7 @@ fn comparisons_have_a_page_and_text_of_their_own() {
     let found = data(&page);
     let title = found["title"].as_str().unwrap();
     assert!(title.starts_with(tree.to_str().unwrap()) && title.ends_with(": 2026-02-18 to 2026-02-28"), "{title}");
-    assert!(found["words"][0].as_str().unwrap().starts_with("In 10.0 days between the surveys: +1 files"));
+    assert!(found["words"][0].as_str().unwrap().starts_with("In 10 days between the surveys: +1 file"));
     let first = &found["comparison"]["growth"]["directories"]["by_size"][0]["path"];
     assert!(first.as_str().unwrap().ends_with("/new"), "{first}");
     let csv = run(args!["show", &result, "--csv=sources"]).ended(0).text();
