@@ -30,6 +30,8 @@ Pages.add("store", (data) => {
         ["Dead", size(total("dead_bytes")), "compaction frees it"],
         ["Large files", size(total("unit_bytes")), "stripe units with parity"],
         ["Last scrub", Stores.scrubbed(stores[0])],
+        ...stores.filter((store) => store.bucket?.spent).map(({ bucket: { spent } }) =>
+          ["Requests", count(num(spent.puts) + num(spent.replaces) + num(spent.lists) + num(spent.reads) + num(spent.heads)), `by writers so far, ${size(spent.put_bytes)} put`]),
       ]),
       Stores.picture(data),
     ],

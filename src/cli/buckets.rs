@@ -1,6 +1,13 @@
 //! Stores in buckets: how their addresses are reached, and the options for that. Without the feature `bucket` there are
 //! no such options, and an address is refused with what to do.
 
+#[cfg(feature = "fuse")]
+use std::ffi::OsString;
+#[cfg(feature = "bucket")]
+use std::path::PathBuf;
+#[cfg(feature = "bucket")]
+use std::time::Duration;
+
 use clap::Args;
 
 use crate::store::bucket::BucketOptions;
@@ -26,6 +33,15 @@ pub(super) struct BucketToRead {
     #[cfg(feature = "bucket")]
     #[arg(long, value_name = "NAME", help_heading = "Buckets")]
     region: Option<String>,
+    /// Keep in this directory what is read of the index, for later commands and other processes; stores may share it
+    /// [default: none]
+    #[cfg(feature = "bucket")]
+    #[arg(long, value_name = "DIR", env = "GRANULO_BUCKET_CACHE", hide_env = true, help_heading = "Buckets")]
+    bucket_cache: Option<PathBuf>,
+    /// Largest size of that directory [default: 1GiB]
+    #[cfg(feature = "bucket")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "bucket_cache", help_heading = "Buckets")]
+    bucket_cache_size: Option<u64>,
 }
 
 /// How objects are put into a bucket.
@@ -44,6 +60,11 @@ pub(super) struct BucketToWrite {
     #[cfg(feature = "bucket")]
     #[arg(long, value_name = "SIZE", value_parser = object_size, help_heading = "Buckets")]
     object_size: Option<u64>,
+    /// Keep objects that nothing needs any more for this time, in which readers of older states may still read them
+    /// [default: 1day]
+    #[cfg(feature = "bucket")]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Buckets")]
+    grace: Option<Duration>,
 }
 
 #[cfg(feature = "bucket")]
@@ -65,14 +86,24 @@ impl BucketToRead {
     pub(super) fn added_to(&self, mut options: BucketOptions) -> BucketOptions {
         options.endpoint = self.endpoint.clone().or(options.endpoint);
         options.region = self.region.clone().or(options.region);
+        options.cache = self.bucket_cache.clone().or(options.cache);
+        options.cache_bytes = self.bucket_cache_size.unwrap_or(options.cache_bytes);
         options
     }
 
     /// The same as arguments.
     #[cfg(feature = "fuse")]
-    pub(super) fn arguments(&self) -> Vec<String> {
-        let given = [("--endpoint", &self.endpoint), ("--region", &self.region)];
-        given.into_iter().filter_map(|(name, value)| value.as_ref().map(|value| format!("{name}={value}"))).collect()
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let size = self.bucket_cache_size.map(|bytes| bytes.to_string());
+        let given = [("--endpoint", &self.endpoint), ("--region", &self.region), ("--bucket-cache-size", &size)];
+        let mut all = as_arguments(given);
+        // A path need not be text.
+        all.extend(self.bucket_cache.iter().map(|directory| {
+            let mut argument = OsString::from("--bucket-cache=");
+            argument.push(directory);
+            argument
+        }));
+        all
     }
 }
 
@@ -83,16 +114,29 @@ impl BucketToWrite {
         options.fast_class = self.fast_class.clone().or(options.fast_class);
         options.slow_class = self.slow_class.clone().or(options.slow_class);
         options.object_bytes = self.object_size.unwrap_or(options.object_bytes);
+        options.grace = self.grace.unwrap_or(options.grace);
         options
     }
 
     /// The same as arguments.
     #[cfg(feature = "fuse")]
-    pub(super) fn arguments(&self) -> Vec<String> {
+    pub(super) fn arguments(&self) -> Vec<OsString> {
         let size = self.object_size.map(|bytes| bytes.to_string());
-        let given = [("--fast-class", &self.fast_class), ("--slow-class", &self.slow_class), ("--object-size", &size)];
-        given.into_iter().filter_map(|(name, value)| value.as_ref().map(|value| format!("{name}={value}"))).collect()
+        let grace = self.grace.map(|time| humantime::format_duration(time).to_string());
+        as_arguments([
+            ("--fast-class", &self.fast_class),
+            ("--slow-class", &self.slow_class),
+            ("--object-size", &size),
+            ("--grace", &grace),
+        ])
     }
+}
+
+/// Options with the values that were given.
+#[cfg(all(feature = "bucket", feature = "fuse"))]
+fn as_arguments<const N: usize>(given: [(&str, &Option<String>); N]) -> Vec<OsString> {
+    let written = |(name, value): (&str, &Option<String>)| Some(format!("{name}={}", value.as_ref()?).into());
+    given.into_iter().filter_map(written).collect()
 }
 
 #[cfg(not(feature = "bucket"))]
@@ -102,7 +146,7 @@ impl BucketToRead {
     }
 
     #[cfg(feature = "fuse")]
-    pub(super) fn arguments(&self) -> Vec<String> {
+    pub(super) fn arguments(&self) -> Vec<OsString> {
         Vec::new()
     }
 }
@@ -114,7 +158,7 @@ impl BucketToWrite {
     }
 
     #[cfg(feature = "fuse")]
-    pub(super) fn arguments(&self) -> Vec<String> {
+    pub(super) fn arguments(&self) -> Vec<OsString> {
         Vec::new()
     }
 }

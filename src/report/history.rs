@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::chart::{bar, columns, left, right, shorten};
 use super::csv::quoted;
-use super::growth::{count, files_a_day, size};
+use super::growth::{files_a_day, size};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::table::{bar_columns, table};
 use crate::survey::history::{Forecast, History, Point, Resource, TreeHistory};

@@ -144,6 +144,12 @@ impl Options {
             ("slow_class", Some(value)) => self.bucket.slow_class = Some(value.into()),
             #[cfg(feature = "bucket")]
             ("fast_class", Some(value)) => self.bucket.fast_class = Some(value.into()),
+            #[cfg(feature = "bucket")]
+            ("bucket_cache", Some(value)) => self.bucket.cache = Some(value.into()),
+            #[cfg(feature = "bucket")]
+            ("bucket_poll", Some(value)) => {
+                self.bucket.poll = Duration::from_secs(number(option, value)?.into());
+            }
             ("remount", None) => {
                 return Err(usage_error("a mounted store cannot be remounted: unmount it, and mount it again"));
             }

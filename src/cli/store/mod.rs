@@ -63,6 +63,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
 use crate::report::fields::Fields;
 use crate::report::store::{ObjectType, count_words};
+use crate::store::bucket::is_address;
 use crate::store::geometry::Alignment;
 use crate::store::tree::Reports;
 use crate::store::{Class, Key, Listed, OpenOptions, Store, UnknownPin};
@@ -70,6 +71,8 @@ use crate::units::{escape_path, format_count, parse_size};
 
 /// Time between two attempts to become the writer.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
+/// The same for a store in a bucket, where each attempt is requests that cost money.
+const BETWEEN_ATTEMPTS_IN_BUCKET: Duration = Duration::from_secs(2);
 
 /// Store files: small ones as records in a few large files, large ones in stripes
 ///
@@ -261,6 +264,7 @@ impl Waiting {
     /// Opens a store for writing, as soon as nobody else does.
     fn open(&self, store: &Path, options: &OpenOptions) -> Result<Store> {
         let began = Instant::now();
+        let pause = if is_address(store) { BETWEEN_ATTEMPTS_IN_BUCKET } else { BETWEEN_ATTEMPTS };
         let mut is_said = false;
         loop {
             match (Store::open_with(store, options), self.wait) {
@@ -271,7 +275,7 @@ impl Waiting {
                         output::note("another process writes to the store; waiting for it to end");
                         is_said = true;
                     }
-                    std::thread::sleep(BETWEEN_ATTEMPTS);
+                    std::thread::sleep(pause);
                 }
                 (Err(error), None) if error.kind() == ErrorKind::Busy => {
                     return Err(error.advise("try again later, or add --wait; the store can still be read"));

@@ -11,6 +11,7 @@ use super::devices::{OpenedStore, checked};
 use super::progress::maintenance_words;
 use super::remote::Remote;
 use super::{Ended, output, warn_of_owner};
+use crate::cli::buckets::{BucketToRead, BucketToWrite};
 use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
@@ -31,6 +32,10 @@ pub(super) struct ReplicaArguments {
     /// Current directory of a device of the source that is neither in its home nor where it was before; may be repeated
     #[arg(long = "device", value_name = "DIR", help_heading = "Devices")]
     devices: Vec<PathBuf>,
+    #[command(flatten)]
+    reached: BucketToRead,
+    #[command(flatten)]
+    put: BucketToWrite,
     #[command(flatten)]
     document: DocumentArguments,
 }
@@ -68,7 +73,8 @@ pub(super) struct Replica<'r> {
 impl Replica<'_> {
     pub(super) fn run(&self) -> Result<Ended> {
         let arguments = self.arguments;
-        let options = CopyOptions { bytes_per_second: arguments.rate, is_verified: arguments.verify };
+        let bucket = arguments.put.added_to(arguments.reached.options());
+        let options = CopyOptions { bytes_per_second: arguments.rate, is_verified: arguments.verify, bucket };
         let progress = signals::progress()?;
         let done = match (Remote::of(self.from)?, Remote::of(self.to)?) {
             (None, there) => self.send(there.as_ref(), &options, &progress)?,
@@ -87,7 +93,8 @@ impl Replica<'_> {
 
     /// Copies a store of this machine.
     fn send(&self, there: Option<&Remote>, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
-        let from = OpenOptions { devices: self.arguments.devices.clone(), ..OpenOptions::default() };
+        let (devices, bucket) = (self.arguments.devices.clone(), options.bucket.clone());
+        let from = OpenOptions { devices, bucket, ..OpenOptions::default() };
         let store = OpenedStore::new(Store::open_read_only_with(self.from, &checked(self.from, from)?)?);
         let Some(there) = there else {
             if self.to.exists() {

@@ -82,7 +82,7 @@ struct StatusDocument {
     bucket: Option<BucketDocument>,
 }
 
-/// What a store has in its bucket, and what this process has asked it.
+/// What a store has in its bucket, and what this process, and all writers so far, have asked it.
 #[derive(Serialize)]
 struct BucketDocument {
     place: String,
@@ -93,6 +93,7 @@ struct BucketDocument {
     slow_objects: u64,
     slow_bytes: u64,
     requests: RequestsDocument,
+    spent: RequestsDocument,
 }
 
 #[derive(Serialize)]
@@ -133,6 +134,7 @@ impl BucketDocument {
             slow_objects: status.slow.objects,
             slow_bytes: status.slow.bytes,
             requests: RequestsDocument::of(&status.requests),
+            spent: RequestsDocument::of(&status.spent),
         }
     }
 }
@@ -259,6 +261,11 @@ fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Writ
             _ => format!(", {} in the cheap class", objects(bucket.slow)),
         };
         line("bucket", format!("{}{slow}; manifest {}", objects(bucket.fast), size(bucket.manifest_bytes)))?;
+        let spent = &bucket.spent;
+        let (puts, gets) = (spent.puts + spent.replaces + spent.lists, spent.reads + spent.heads);
+        let requests = |count: u64, one: &str| format_counted(count, one, &format!("{one}s"));
+        line("spent", format!("by writers so far: {}, {}", requests(puts, "put"), requests(gets, "get")))?;
+        line("", format!("{} put, {} read", size(spent.put_bytes), size(spent.read_bytes)))?;
     }
     if status.waiting_bytes > 0 {
         line("waiting", format!("{} will be freed when readers finish", size(status.waiting_bytes)))?;

@@ -100,6 +100,34 @@ fn a_get_costs_one_request_and_an_index_that_nobody_has_read_one_for_each_object
 }
 
 #[test]
+fn what_writers_have_asked_is_in_the_status_that_everybody_reads() {
+    let bucket = Counting::new();
+    let options = options(1 << 20);
+    let spent = |store: &Store| store.status(false).unwrap().bucket.unwrap().spent;
+    let store = Store::create_with(&bucket.home, &Plan::default(), &options).unwrap();
+    put_all(&store, 0..3000, 4000);
+    let mut before = spent(&store);
+    assert!(before.puts > 3 && before.replaces > 0);
+    drop(store);
+    for round in 1..4 {
+        let store = Store::open_with(&bucket.home, &options).unwrap();
+        put_all(&store, round * 3000..round * 3000 + 100, 4000);
+        drop(store);
+        let writers = bucket.counted.requests();
+        let reader = Store::open_read_only_with(&bucket.home, &options).unwrap();
+        get(&reader, round * 3000, 4000);
+        let found = spent(&reader);
+        assert_eq!((found.puts, found.replaces), (writers.puts, writers.replaces), "round {round}");
+        assert!(before.reads < found.reads && found.reads <= writers.reads);
+        // All but the last manifest of each.
+        let manifest_bytes = reader.status(false).unwrap().bucket.unwrap().manifest_bytes;
+        let missing_bytes = writers.put_bytes - found.put_bytes;
+        assert!(missing_bytes <= (round + 1) * 2 * manifest_bytes, "{missing_bytes} of {}", writers.put_bytes);
+        before = found;
+    }
+}
+
+#[test]
 fn a_small_put_costs_four_requests_with_opening_and_closing() {
     let (mut bucket, cache) = (Counting::new(), tempfile::tempdir().unwrap());
     let options = cached(&options(1 << 20), cache.path());

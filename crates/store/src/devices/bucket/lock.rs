@@ -128,7 +128,9 @@ impl Volume {
         let mut files = lock(&self.files);
         let inline_bytes = files.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
         let heart = Heart::begin(&self.bucket, writer.manifest().epoch());
-        *log = Log::Writing(Box::new(Author { writer, staged: BTreeMap::new(), inline_bytes, dropped, heart }));
+        let spending = self.spending(&files);
+        let staged = BTreeMap::new();
+        *log = Log::Writing(Box::new(Author { writer, staged, inline_bytes, dropped, spending, heart }));
         files.lease = lease;
         files.set_writable(true);
         Ok(true)
@@ -145,6 +147,7 @@ impl Volume {
                 if is_released {
                     author.heart.end();
                 }
+                lock(&self.files).end_spending(&author.spending);
                 let reader = author.writer.into_reader();
                 self.read_on(&reader);
                 Log::Reading(reader)

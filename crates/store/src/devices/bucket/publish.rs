@@ -186,8 +186,10 @@ impl Author {
         now.sort_unstable();
         let indexes: BTreeMap<u64, u64> = now.into_iter().zip(0..).collect();
         debug_assert!(objects.keys().all(|number| indexes.contains_key(number)), "a file refers to what was put");
+        let spending = self.spending.next();
+        cut.spent = spending.spent;
         self.writer.publish_staged(&added, &removed, body::encode(&cut, &indexes))?;
-        self.dropped = cut.dropped;
+        (self.dropped, self.spending) = (cut.dropped, spending);
         for staged in &added {
             self.staged.remove(&staged.number());
         }
@@ -311,7 +313,8 @@ impl Volume {
         let (objects, surroundings) = (Arc::clone(&self.bucket.objects), Arc::clone(&self.bucket.surroundings));
         let writer = Writer::create_with(objects, surroundings, body::encode(first, &BTreeMap::new()))?;
         let heart = Heart::begin(&self.bucket, writer.manifest().epoch());
-        Ok(Author { writer, staged: BTreeMap::new(), inline_bytes, dropped: Dropped::default(), heart })
+        let (staged, dropped, spending) = (BTreeMap::new(), Dropped::default(), self.spending(&lock(&self.files)));
+        Ok(Author { writer, staged, inline_bytes, dropped, spending, heart })
     }
 
     /// Puts the bytes in memory around a position of a file, if there are enough for an object.

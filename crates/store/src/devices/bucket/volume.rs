@@ -26,7 +26,7 @@ use super::lease::{Heart, Lease};
 use super::pieces::{LARGEST_BYTES, Piece, Source};
 use super::table::{FileNumber, FileTable};
 use super::uploads::Uploads;
-use crate::devices::objects::counts::{BucketStatus, Counted, StoredObjects};
+use crate::devices::objects::counts::{BucketStatus, Counted, Requests, StoredObjects};
 use crate::devices::objects::{ObjectError, Objects};
 use crate::devices::published::{Bucket, MANIFEST, Manifest, PublishedObject, Reader, Staged, Surroundings, Writer};
 use crate::error::{Error, ErrorKind, Result};
@@ -101,7 +101,28 @@ pub(super) struct Author {
     pub(super) inline_bytes: u64,
     /// What is to be deleted later, as of the next version.
     pub(super) dropped: Dropped,
+    pub(super) spending: Spending,
     pub(super) heart: Arc<Heart>,
+}
+
+/// What writers have asked the bucket, which each version says.
+#[derive(Debug, Clone)]
+pub(super) struct Spending {
+    pub(super) counted: Arc<Counted>,
+    /// Requests of all writers, as last published.
+    pub(super) spent: Requests,
+    /// Requests of this process among them.
+    pub(super) published: Requests,
+}
+
+impl Spending {
+    /// As of a publication that begins now, with its own request, but not yet the bytes of it.
+    pub(super) fn next(&self) -> Spending {
+        let mut published = self.counted.requests();
+        published.replaces += 1;
+        let spent = self.spent.and(&published.since(&self.published));
+        Spending { counted: Arc::clone(&self.counted), spent, published }
+    }
 }
 
 /// The files.
@@ -114,6 +135,10 @@ pub(super) struct Files {
     /// Number of changes so far, and of those that are published.
     pub(super) changes: u64,
     pub(super) published_changes: u64,
+    /// Requests of all writers, of the version that is read here.
+    spent: Requests,
+    /// Requests of this process that a version has.
+    published_requests: Requests,
     /// When the newest version was last asked for.
     asked: Instant,
     /// Why nothing may be written any more.
@@ -163,10 +188,15 @@ impl Files {
         self.is_writable = is_writable;
     }
 
+    /// This process is no writer any more.
+    pub(super) fn end_spending(&mut self, spending: &Spending) {
+        (self.spent, self.published_requests) = (spending.spent, spending.published);
+    }
+
     /// Becomes what was published later.
     pub(super) fn become_next(&mut self, next: Body) {
-        let Body { lease, table, .. } = next;
-        self.lease = lease;
+        let Body { lease, table, spent, .. } = next;
+        (self.lease, self.spent) = (lease, spent);
         self.table.become_next(table);
     }
 }
@@ -209,7 +239,7 @@ impl Volume {
         let counted = Arc::new(Counted::new(objects));
         let objects: Arc<dyn Objects> = counted.clone();
         let bucket = Bucket { objects: Arc::clone(&objects), surroundings: Arc::clone(&surroundings) };
-        let (log, Body { lease, table, .. }) = match Reader::open(objects, surroundings) {
+        let (log, Body { lease, table, spent, .. }) = match Reader::open(objects, surroundings) {
             Ok(reader) => {
                 let body = body_of(&bucket, &reader)?;
                 (Log::Reading(reader), body)
@@ -219,7 +249,18 @@ impl Volume {
         };
         let is_writable = matches!(log, Log::Absent);
         let (changes, published_changes, asked) = (0, 0, Instant::now());
-        let files = Files { table, lease, is_writable, changes, published_changes, asked, failure: None };
+        let published_requests = Requests::default();
+        let files = Files {
+            table,
+            lease,
+            is_writable,
+            changes,
+            published_changes,
+            spent,
+            published_requests,
+            asked,
+            failure: None,
+        };
         let (fetcher, uploads) = (Fetcher::new(bucket.clone()), Uploads::new(bucket.clone(), options.uploads));
         let volume = Volume {
             bucket,
@@ -236,6 +277,11 @@ impl Volume {
             volume.keep(reader.manifest());
         }
         Ok(volume)
+    }
+
+    /// What this process has spent as a writer so far.
+    pub(super) fn spending(&self, files: &Files) -> Spending {
+        Spending { counted: Arc::clone(&self.counted), spent: files.spent, published: files.published_requests }
     }
 
     /// Keeps what is read of the index of this store where the options say.
@@ -445,6 +491,10 @@ impl Volume {
             fast: of_class(Class::Fast),
             slow: of_class(Class::Slow),
             requests: self.counted.requests(),
+            spent: match &*log {
+                Log::Writing(author) => author.spending.spent,
+                Log::Reading(_) | Log::Absent => lock(&self.files).spent,
+            },
         })
     }
 

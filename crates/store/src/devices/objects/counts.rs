@@ -33,19 +33,31 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// The numbers, in the order in which they are written.
+    pub(crate) const NUMBERS: usize = 8;
+
+    pub(crate) fn numbers(&self) -> [u64; Requests::NUMBERS] {
+        let Requests { puts, replaces, reads, heads, lists, deletes, put_bytes, read_bytes } = *self;
+        [puts, replaces, reads, heads, lists, deletes, put_bytes, read_bytes]
+    }
+
+    pub(crate) fn of_numbers(numbers: [u64; Requests::NUMBERS]) -> Requests {
+        let [puts, replaces, reads, heads, lists, deletes, put_bytes, read_bytes] = numbers;
+        Requests { puts, replaces, reads, heads, lists, deletes, put_bytes, read_bytes }
+    }
+
+    /// Both together. Counts that no bucket can have reached end at the largest number.
+    #[must_use]
+    pub fn and(&self, other: &Requests) -> Requests {
+        let (one, other) = (self.numbers(), other.numbers());
+        Requests::of_numbers(std::array::from_fn(|at| one[at].saturating_add(other[at])))
+    }
+
     /// Those since an earlier count.
     #[must_use]
     pub fn since(&self, earlier: &Requests) -> Requests {
-        Requests {
-            puts: self.puts - earlier.puts,
-            replaces: self.replaces - earlier.replaces,
-            reads: self.reads - earlier.reads,
-            heads: self.heads - earlier.heads,
-            lists: self.lists - earlier.lists,
-            deletes: self.deletes - earlier.deletes,
-            put_bytes: self.put_bytes - earlier.put_bytes,
-            read_bytes: self.read_bytes - earlier.read_bytes,
-        }
+        let (now, earlier) = (self.numbers(), earlier.numbers());
+        Requests::of_numbers(std::array::from_fn(|at| now[at] - earlier[at]))
     }
 }
 
@@ -75,6 +87,9 @@ pub struct BucketStatus {
     pub slow: StoredObjects,
     /// Requests of this process since it opened the store.
     pub requests: Requests,
+    /// Requests of all writers since the store was created, as of that version: of each, those until its last
+    /// publication. Readers cannot note theirs.
+    pub spent: Requests,
 }
 
 #[derive(Debug, Default)]
@@ -116,17 +131,8 @@ impl Counted {
     /// Requests so far.
     pub(crate) fn requests(&self) -> Requests {
         let Counts { puts, replaces, reads, heads, lists, deletes, put_bytes, read_bytes } = &self.counts;
-        let number = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Requests {
-            puts: number(puts),
-            replaces: number(replaces),
-            reads: number(reads),
-            heads: number(heads),
-            lists: number(lists),
-            deletes: number(deletes),
-            put_bytes: number(put_bytes),
-            read_bytes: number(read_bytes),
-        }
+        let counts = [puts, replaces, reads, heads, lists, deletes, put_bytes, read_bytes];
+        Requests::of_numbers(counts.map(|count| count.load(Ordering::Relaxed)))
     }
 
     fn put_one(&self, bytes: &[u8]) {

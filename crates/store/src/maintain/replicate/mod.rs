@@ -33,17 +33,20 @@ use std::path::Path;
 use self::source::StoreSource;
 pub use self::stream::Peer;
 use crate::Store;
+use crate::devices::bucket::BucketOptions;
 use crate::error::Result;
 use crate::format::geometry::address_scheme;
 use crate::progress::Progress;
 
 /// How a copy is made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyOptions {
     /// Most bytes per second.
     pub bytes_per_second: Option<u64>,
     /// Verify every byte of the copy before it counts, also what it had before.
     pub is_verified: bool,
+    /// How the bucket is used that the copy is in.
+    pub bucket: BucketOptions,
 }
 
 /// What was copied.

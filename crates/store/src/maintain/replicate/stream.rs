@@ -220,7 +220,7 @@ pub(super) fn serve(home: &Path, mut peer: Peer<'_>, progress: &Progress) -> Res
         Role::Clone(wish) => (true, wish),
         Role::Update(wish) => (false, wish),
     };
-    let options = CopyOptions { is_verified: wish.is_verified, bytes_per_second: None };
+    let options = CopyOptions { is_verified: wish.is_verified, ..CopyOptions::default() };
     let mut source = RemoteSource::new(peer);
     let copied = match is_new {
         true => directory::make(&mut source, home, &options, progress),

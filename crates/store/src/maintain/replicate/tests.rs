@@ -179,7 +179,9 @@ fn a_copy_beside_a_writer_is_what_was_acknowledged() {
         }
         // The writer itself may copy.
         write(&store, 5);
-        store.push_to(&copy, &CopyOptions { is_verified: true, bytes_per_second: None }, &Progress::default()).unwrap();
+        store
+            .push_to(&copy, &CopyOptions { is_verified: true, ..CopyOptions::default() }, &Progress::default())
+            .unwrap();
         assert_eq!(of(&copy), content(&store));
     }
 }

@@ -24,7 +24,6 @@ use super::staging::{
 use super::verify::Verification;
 use super::{Copied, CopyOptions};
 use crate::Store;
-use crate::devices::bucket::BucketOptions;
 use crate::devices::device::Mode;
 use crate::devices::platform::{Hold, Platform};
 use crate::devices::platforms;
@@ -101,7 +100,7 @@ pub(crate) fn copy(
     options: &CopyOptions,
     progress: &Progress,
 ) -> Result<Copied> {
-    let platform = platforms::of(home, &BucketOptions::default())?;
+    let platform = platforms::of(home, &options.bucket)?;
     refuse_others(&*platform, home, is_new)?;
     let mut locks = Vec::new();
     lock(&*platform, home, &mut locks)?;

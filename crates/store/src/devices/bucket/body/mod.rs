@@ -13,6 +13,7 @@ use crate::devices::bucket::dropped::Dropped;
 use crate::devices::bucket::lease::Lease;
 use crate::devices::bucket::pieces::{LARGEST_BYTES, Pieces, Source};
 use crate::devices::bucket::table::{FileNumber, FileTable};
+use crate::devices::objects::counts::Requests;
 use crate::devices::published::{ObjectName, Process, PublishedObject};
 use crate::format::decode::Decoder;
 use crate::format::geometry::Class;
@@ -30,8 +31,9 @@ const FILES: u8 = 5;
 const INLINE: u8 = 6;
 const NEXT: u8 = 7;
 const DROPPED: u8 = 8;
+const SPENT: u8 = 9;
 /// In this order, each once.
-const SECTIONS: [u8; 6] = [LEASE, DIRECTORIES, FILES, INLINE, NEXT, DROPPED];
+const SECTIONS: [u8; 7] = [LEASE, DIRECTORIES, FILES, INLINE, NEXT, DROPPED, SPENT];
 /// Where the first section begins: the lease, so that it can be exchanged.
 const LEASE_AT: usize = MAGIC.len() + 2;
 
@@ -63,13 +65,15 @@ pub(crate) struct Body {
     pub(crate) lease: Lease,
     pub(crate) table: FileTable,
     pub(crate) dropped: Dropped,
+    /// Requests of all writers so far.
+    pub(crate) spent: Requests,
 }
 
 /// Encodes a body, with the files that have names. Bytes in memory go into it.
 ///
 /// `objects` has the index of each object that is referred to, by number.
 pub(crate) fn encode(body: &Body, objects: &BTreeMap<u64, u64>) -> Vec<u8> {
-    let Body { lease, table, dropped } = body;
+    let Body { lease, table, dropped, spent } = body;
     let (mut directories, mut files, mut inline, mut next) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     varint::put(&mut directories, table.directories().len() as u64);
     let mut before = "";
@@ -86,9 +90,11 @@ pub(crate) fn encode(body: &Body, objects: &BTreeMap<u64, u64>) -> Vec<u8> {
         before = path;
     }
     varint::put(&mut next, table.next().0);
+    let mut requests = Vec::new();
+    spent.numbers().into_iter().for_each(|number| varint::put(&mut requests, number));
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    let sections = [encode_lease(lease), directories, files, inline, next, encode_dropped(dropped)];
+    let sections = [encode_lease(lease), directories, files, inline, next, encode_dropped(dropped), requests];
     for (tag, section) in SECTIONS.into_iter().zip(sections) {
         put_section(&mut bytes, tag, &section);
     }
@@ -219,6 +225,7 @@ fn body_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option
     let mut lease = section(LEASE)?;
     let (mut directories, mut files) = (section(DIRECTORIES)?, section(FILES)?);
     let (inline, mut next, mut dropped) = (section(INLINE)?.rest(), section(NEXT)?, section(DROPPED)?);
+    let mut spent = section(SPENT)?;
     let mut table = FileTable::default();
     let mut path = Vec::new();
     for _ in 0..directories.number()? {
@@ -239,8 +246,8 @@ fn body_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option
         table.insert(std::str::from_utf8(&path).ok().filter(|_| is_next)?, number, pieces).ok()?;
     }
     table.set_next(end);
-    let body = Body { lease: lease.lease()?, table, dropped: dropped.dropped()? };
-    let is_read = [lease, directories, files, next, dropped].iter().all(|section| section.rest().is_empty());
+    let body = Body { lease: lease.lease()?, table, dropped: dropped.dropped()?, spent: spent.requests()? };
+    let is_read = [lease, directories, files, next, dropped, spent].iter().all(|section| section.rest().is_empty());
     (is_read && decoder.rest().is_empty() && inline.used == inline.bytes.len()).then_some(body)
 }
 
@@ -301,6 +308,14 @@ impl<'b> Cursor<'b> {
         (holder.number, holder.began) = (number, began);
         (holder.host, holder.machine) = (self.text()?, self.text()?);
         Some(Lease { is_released: flags == RELEASED, holder, renewed_milliseconds })
+    }
+
+    fn requests(&mut self) -> Option<Requests> {
+        let mut numbers = [0; Requests::NUMBERS];
+        for number in &mut numbers {
+            *number = self.number()?;
+        }
+        Some(Requests::of_numbers(numbers))
     }
 
     fn dropped(&mut self) -> Option<Dropped> {

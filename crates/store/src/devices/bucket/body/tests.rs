@@ -46,7 +46,7 @@ fn words(table: &FileTable) -> Vec<String> {
 
 /// A body with something of each kind.
 pub(crate) fn a_body(objects: &[Arc<PublishedObject>]) -> Body {
-    Body { lease: a_lease(), table: a_table(objects), dropped: some_dropped() }
+    Body { lease: a_lease(), table: a_table(objects), dropped: some_dropped(), spent: some_requests() }
 }
 
 /// Of two epochs and both classes, two of them at one time.
@@ -58,6 +58,10 @@ fn some_dropped() -> Dropped {
         assert!(dropped.add(seconds, ObjectName { number, epoch: Epoch(epoch), nonce: 0xabcd, class }));
     }
     dropped
+}
+
+fn some_requests() -> Requests {
+    Requests::of_numbers([1, 200, 3, 40_000, 0, 6, 1 << 40, u64::MAX])
 }
 
 fn a_lease() -> Lease {
@@ -91,7 +95,7 @@ fn a_table_is_read_back() {
     let body = a_body(&objects);
     let bytes = encode(&body, &indexes(&objects));
     let found = decode(&bytes, &objects).unwrap();
-    assert_eq!((found.lease, found.dropped), (a_lease(), some_dropped()));
+    assert_eq!((found.lease, found.dropped, found.spent), (a_lease(), some_dropped(), some_requests()));
     assert_eq!(words(&found.table), words(&body.table));
     assert_eq!(
         words(&found.table),
