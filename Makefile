@@ -61,7 +61,6 @@ test-mount:       ## random operations on a mounted store and on the file system
 test-bucket:      ## stores in buckets of a real Ceph and a real MinIO, which are started here, with BUCKET_KILLS kills of each kind; needs the packages in docs/TESTING.md
 	tests/servers/minio.sh build
 	cargo test --locked -p granulo-bucket
-	cargo test --locked --features bucket --test it -- buckets
 	GRANULO_REQUIRE_ALL=1 GRANULO_BUCKET_KILLS=$(BUCKET_KILLS) cargo test --release --features bucket --test bucket -- --nocapture
 
 test-python:      ## the Python package, built and installed in target/python; with torch if python3 has it

@@ -279,3 +279,14 @@ pub fn assert_golden(name: &str, text: &str) {
     }
     assert_eq!(text, expected, "{name} (GRANULO_UPDATE_GOLDEN=1 accepts it)");
 }
+
+/// Asserts a message for a person: one line with these parts.
+#[track_caller]
+pub fn complains(ran: &Ran, parts: &[&str]) {
+    let said = ran.said();
+    assert!(said.starts_with("granulo: error: ") || said.starts_with("error: "), "{said}");
+    assert!(!said.contains("os error") && !said.contains("Error {"), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "'{part}' is not in: {said}");
+    }
+}

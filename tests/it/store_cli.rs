@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use unicode_width::UnicodeWidthStr;
 
 use crate::args;
-use crate::harness::{Ran, assert_golden, granulo, run, sandbox, write_file};
+use crate::harness::{Ran, assert_golden, complains, granulo, run, sandbox, write_file};
 
 /// A store of one device in a directory of its own.
 pub fn store() -> (TempDir, PathBuf) {
@@ -50,17 +50,6 @@ pub fn put(home: &Path, key: impl AsRef<OsStr>, content: &[u8]) {
     let ran: Ran = child.wait_with_output().unwrap().into();
     let ran = ran.ended(0);
     assert_eq!((ran.text().as_str(), ran.said().as_str()), ("", ""));
-}
-
-/// Asserts a message for a person: one line with these parts.
-#[track_caller]
-pub fn complains(ran: &Ran, parts: &[&str]) {
-    let said = ran.said();
-    assert!(said.starts_with("granulo: error: ") || said.starts_with("error: "), "{said}");
-    assert!(!said.contains("os error") && !said.contains("Error {"), "{said}");
-    for part in parts {
-        assert!(said.contains(part), "'{part}' is not in: {said}");
-    }
 }
 
 /// Bytes without a repeating pattern that could hide a misplaced block.

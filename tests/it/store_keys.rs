@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::args;
-use crate::harness::{binary, finish, granulo, run, sandbox, without_wishes, write_file};
-use crate::store_cli::{complains, on, put, store};
+use crate::harness::{binary, complains, finish, granulo, run, sandbox, without_wishes, write_file};
+use crate::store_cli::{on, put, store};
 use crate::store_place::can_trace;
 
 fn keys(home: &Path) -> String {

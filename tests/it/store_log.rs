@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::store_cli::{complains, noise, on, put, store};
+use crate::harness::complains;
+use crate::store_cli::{noise, on, put, store};
 
 #[test]
 fn every_version_is_listed_and_can_be_got_until_compaction() {

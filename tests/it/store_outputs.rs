@@ -9,9 +9,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::args;
-use crate::harness::{Ran, run, sandbox};
+use crate::harness::{Ran, complains, run, sandbox};
 use crate::results::data;
-use crate::store_cli::{complains, on, put, store};
+use crate::store_cli::{on, put, store};
 use crate::store_place::{Place, bytes, find, flip};
 
 /// The document in a file.

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::args;
-use crate::harness::{Ran, finish, granulo, without_wishes, write_file};
-use crate::store_cli::{complains, noise, on, put, store};
+use crate::harness::{Ran, complains, finish, granulo, without_wishes, write_file};
+use crate::store_cli::{noise, on, put, store};
 
 /// A writer that keeps the store open until its standard input is closed.
 fn writer(home: &Path) -> std::process::Child {

@@ -13,8 +13,8 @@ use rustix::process::Signal;
 
 use crate::args;
 use crate::bench_harness::Running;
-use crate::harness::{Ran, binary, finish, granulo, run};
-use crate::store_cli::{complains, on};
+use crate::harness::{Ran, binary, complains, finish, granulo, run};
+use crate::store_cli::on;
 use crate::store_place::{Place, bytes};
 
 /// How often a push is killed.

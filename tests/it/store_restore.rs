@@ -10,8 +10,8 @@ use rustix::fs::lgetxattr;
 use rustix::io::Errno;
 
 use crate::args;
-use crate::harness::{has_program, skip, write_file};
-use crate::store_cli::{complains, on, put, store};
+use crate::harness::{complains, has_program, skip, write_file};
+use crate::store_cli::{on, put, store};
 use crate::store_place::{find, flip};
 
 /// Names in a directory.

@@ -6,10 +6,10 @@ use std::path::Path;
 use granulo::store::Store;
 
 use crate::args;
-use crate::harness::{Ran, run, sandbox};
+use crate::harness::{Ran, complains, run, sandbox};
 use crate::mounted::Place;
 use crate::nasty::{assert_same_trees, nasty_tree};
-use crate::store_cli::{complains, on, put};
+use crate::store_cli::{on, put};
 
 /// Runs a command of `granulo store snapshot`.
 fn snapshot(command: &str, home: &Path, rest: &[&str]) -> Ran {

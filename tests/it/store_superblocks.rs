@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::args;
-use crate::harness::{Ran, run, sandbox};
-use crate::store_cli::{complains, on, put, store};
+use crate::harness::{Ran, complains, run, sandbox};
+use crate::store_cli::{on, put, store};
 
 #[track_caller]
 fn warns(ran: &Ran, parts: &[&str]) {
