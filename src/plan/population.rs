@@ -71,7 +71,8 @@ pub struct Total {
     pub metadata_bytes: u128,
     /// What the system would report as allocated, where that differs.
     pub reported_bytes: Option<u128>,
-    /// Space for its directories and symlinks, blocks and metadata; `None` where unknown or not modelled.
+    /// Space for its directories and symlinks, blocks and metadata; `None` if the source has none or the layout does not
+    /// model directories.
     pub tree_bytes: Option<u128>,
 }
 
@@ -142,10 +143,12 @@ impl Population<'_> {
         Some(small.saturating_add(whole.saturating_mul(units.bytes_per_unit)))
     }
 
-    /// Space for directories and symlinks; `None` where unknown or not modelled. Names are assumed to be equally long
-    /// in small and large directories.
+    /// Space for directories and symlinks; `None` if the source has none or the layout does not model directories.
+    /// Symlinks that it does not model count nothing. Names are assumed to be equally long in small and large
+    /// directories.
     fn total_tree(&self, layout: &dyn Layout) -> Option<u128> {
         let tree = self.tree?;
+        // Are directories modelled?
         layout.directory(0, 0)?;
         let whole = |space: Space| match layout.metadata_is_within() {
             true => space.allocated_bytes,

@@ -317,7 +317,7 @@ impl DirectoryTree {
 }
 
 /// A number such that the order of texts is that of numbers.
-fn number_text(number: usize) -> String {
+pub(super) fn number_text(number: usize) -> String {
     format!("{number:08}")
 }
 

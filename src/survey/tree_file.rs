@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::places::{Ranking, Tally};
-use super::tree::{DirectoryTree, Hues, KEPT, Sums, TreeRow};
+use super::tree::{DirectoryTree, Hues, KEPT, Sums, TreeRow, number_text};
 use super::tree_kinds::Kind;
 use crate::units::{escape, unescape};
 
@@ -22,7 +22,9 @@ pub(super) struct TreeRecord {
 
 #[derive(Serialize, Deserialize)]
 struct NodeRecord {
+    /// Position in `nodes` of the directory above it, which comes before it; `None` for a root.
     parent: Option<usize>,
+    /// Escaped; the whole path of a root; `None` when anonymous.
     name: Option<String>,
     depth: u32,
     subtree: SumsRecord,
@@ -91,7 +93,7 @@ impl SumsRecord {
 }
 
 impl TreeRecord {
-    /// What is stored of a tree.
+    /// What is stored of a tree; if `anonymous`, without names and owners.
     pub(super) fn of(tree: &DirectoryTree, anonymous: bool) -> TreeRecord {
         let nodes = tree.nodes();
         let node = |node: &super::tree::TreeNode<'_>| NodeRecord {
@@ -125,7 +127,8 @@ impl TreeRecord {
                 take(above.ok_or("a directory of the tree is above itself")?, &figures(&subtree.tally))?;
             }
             let name = match &node.name {
-                None => at.to_string().into_bytes(),
+                // As in the tree that was stored: ties in its rankings are settled by the order of names.
+                None => number_text(at).into_bytes(),
                 Some(name) => unescape(name).ok_or("a name of the tree is not escaped correctly")?,
             };
             let is_name = !name.is_empty() && !name.contains(&b'/') && name.len() <= LONGEST_NAME_BYTES;
@@ -190,5 +193,15 @@ mod tests {
         let most = Ranking::ALL.len() * KEPT;
         assert!(read((1..most).map(|number| number.to_string()).collect()).is_ok());
         assert!(read((0..most).map(|number| number.to_string()).collect()).unwrap_err().contains("more directories"));
+    }
+
+    #[test]
+    fn a_tree_without_names_is_read_back_whole_though_its_directories_tie() {
+        let read = |record: &TreeRecord| record.tree(1 << 53, 1 << 100).unwrap();
+        let mut tree = read(&record((1..Ranking::ALL.len() * KEPT).map(|number| number.to_string())));
+        tree.anonymise();
+        let stored = TreeRecord::of(&tree, true);
+        assert!(stored.nodes.len() > KEPT, "more than one ranking keeps is there");
+        assert_eq!(read(&stored).nodes().len(), stored.nodes.len());
     }
 }

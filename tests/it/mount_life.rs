@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{finish, granulo, granulo_as_nobody, has_program, skip, without_wishes};
+use crate::args;
+use crate::harness::{finish, granulo, granulo_as_nobody, has_program, run, skip, without_wishes};
 use crate::mounted::{Mounted, PATIENCE, Place};
 
 #[test]
@@ -112,4 +113,24 @@ fn a_user_mounts_and_unmounts_what_is_theirs() {
     let text = ran.text();
     assert!(text.contains("65534 2\ntext\n") && text.matches("text\n").count() == 2, "{text}");
     assert!(ran.said().contains("cannot mount at /proc"), "{}", ran.said());
+}
+
+#[test]
+fn a_store_is_not_mounted_over_its_own_files() {
+    let Some(place) = Place::new() else { return };
+    let (store, device) = (place.store(), place.sandbox.path().join("device"));
+    run(args!["store", "init", place.sandbox.path().join("other"), "--fast", &device]).ended(0);
+    let inside = store.join("inside");
+    fs::create_dir(&inside).unwrap();
+    for (of, target) in [
+        (&store, store.as_path()),
+        (&store, place.sandbox.path()),
+        (&store, &inside),
+        (&place.sandbox.path().join("other"), &device),
+    ] {
+        for kernel in [&[][..], &["--kernel"]] {
+            let refused = finish(granulo().arg("mount").args(kernel).arg(of).arg(target)).ended(2).said();
+            assert!(refused.contains("its own files"), "{refused}");
+        }
+    }
 }

@@ -1,12 +1,13 @@
 //! `granulo mount --kernel`: the kernel itself reads the store.
 
+use std::fs::canonicalize;
 use std::path::Path;
 use std::time::Instant;
 
 use rustix::mount::{MountAttrFlags, MountFlags};
 
 use super::options::Options;
-use super::{MountArguments, clear_left_overs};
+use super::{MountArguments, clear_left_overs, refuse_own_files};
 use crate::cli::progress::during;
 use crate::cli::store::devices::{checked, say_what_is_wrong};
 use crate::cli::{Ended, output, signals, usage_error};
@@ -27,6 +28,8 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
     let attributes = attributes_of(options.flags);
     let (store, unpinned) = open(&arguments.store, options)?;
     let is_writer = unpinned.is_none();
+    let at = |path: &Path| canonicalize(path).map_err(|error| Error::io("mount", path, error));
+    refuse_own_files(&store, (&at(&arguments.store)?, options), &at(&arguments.target)?)?;
     say_what_is_wrong(&store);
     clear_left_overs(&store, &arguments.store, is_writer)?;
     let progress = signals::progress()?;

@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fuse::{MountOptions, MountRequest, mount};
 use crate::store::Store;
 use crate::store::bucket::is_address;
+use crate::store::geometry::DeviceState;
 use crate::units::escape_path;
 
 /// Threads that answer the kernel, unless said otherwise.
@@ -152,6 +153,7 @@ impl MountArguments {
         let target = at(&self.target)?;
         let log = options.log.as_deref().map(open_log).transpose()?;
         let store = open_store(&source, &options)?;
+        refuse_own_files(&store, (&source, &options), &target)?;
         say_what_is_wrong(&store);
         clear_left_overs(&store, &source, !options.is_read_only())?;
         let stop = signals::watch()?;
@@ -190,6 +192,27 @@ fn check_target(target: &Path) -> Result<()> {
         }
         Err(error) => Err(Error::io("mount at", target, error)),
     }
+}
+
+/// # Errors
+/// What is mounted would hide files of the store, or stand between them. The server would then wait for itself, and with
+/// it every process that syncs all file systems.
+fn refuse_own_files(store: &Store, (home, options): (&Path, &Options), target: &Path) -> Result<()> {
+    let geometry = store.geometry();
+    let recorded = geometry.devices.iter().filter(|device| device.state != DeviceState::Gone);
+    let places = [home]
+        .into_iter()
+        .chain(recorded.map(|device| &*device.path))
+        .chain(options.devices.iter().map(|path| &**path));
+    let is_own = |place: &Path| {
+        // A device that is elsewhere or lost has nothing here to hide.
+        canonicalize(place).is_ok_and(|place| place.starts_with(target) || target.starts_with(&place))
+    };
+    if !places.into_iter().any(is_own) {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::Usage, "mount at", "the store has its own files there").at(target);
+    Err(error.advise("mount it at a directory of its own, beside the store and its devices"))
 }
 
 /// Clears away what mounts by the kernel left that were killed, or that ended without granulo.

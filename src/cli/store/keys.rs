@@ -1,7 +1,8 @@
 //! Keys on the command line: single ones, and patterns for several.
 //!
 //! A key that exists is that key, whatever characters it has. Otherwise `*`, `?`, `[…]` and `{…}` match within a name,
-//! also one that begins with a dot, and `**` any number of directories. Only the directories that can have matches are
+//! also one that begins with a dot, and `**` any number of directories; a backslash takes the
+//! meaning from the character after it. A name that is not UTF-8 is no pattern. Only the directories that can have matches are
 //! listed. Keys come in the order of the arguments, those of a pattern in key order, each once.
 
 use std::collections::HashSet;
@@ -29,13 +30,15 @@ pub(super) fn expand(store: &Store, arguments: &[OsString], operation: &'static 
     let mut keys = Vec::new();
     let mut seen = HashSet::new();
     for argument in arguments {
-        let matched = matches(store, argument, operation)?;
+        let matched = keys_of(store, argument, operation)?;
         keys.extend(matched.into_iter().filter(|key| seen.insert(key.clone())));
     }
     Ok(keys)
 }
 
-fn matches(store: &Store, argument: &OsStr, operation: &'static str) -> Result<Vec<Key>> {
+/// The keys that one argument names, at least one: itself if it exists, else those that match it, in key order.
+/// `operation` is for errors.
+fn keys_of(store: &Store, argument: &OsStr, operation: &'static str) -> Result<Vec<Key>> {
     let literal = key(argument)?;
     // The root exists even in a store without objects.
     if literal.is_root() || store.entry(&literal)?.is_some() {
@@ -50,6 +53,9 @@ fn matches(store: &Store, argument: &OsStr, operation: &'static str) -> Result<V
     collect(store, &Key::root(), &parts, &mut keys)?;
     keys.sort_unstable();
     keys.dedup();
+    if keys.is_empty() && !store.completeness().is_complete() {
+        return Err(not_found(store, &literal, operation));
+    }
     if keys.is_empty() {
         let pattern = Path::new(argument);
         let error = Error::new(ErrorKind::NotFound, operation, "no such key, and none that matches it as a pattern")

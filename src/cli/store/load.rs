@@ -59,11 +59,12 @@ impl LoadArguments {
         let store = self.at.open()?;
         let progress = signals::progress()?;
         let damaged = AtomicU64::new(0);
-        // Of a reader who cannot keep what it reads.
-        let freed = Mutex::new(None);
-        let said = Mutex::new(());
+        // The error that a writer freed what was still to be read, which this user could not pin: it ends the load.
+        let overtaken = Mutex::new(None);
+        // One thread at a time counts an error and prints it.
+        let complaining = Mutex::new(());
         let started = Instant::now();
-        let see = |object: Result<LoadedObject<'_>>| {
+        let count_object = |object: Result<LoadedObject<'_>>| {
             match object {
                 Ok(object) => {
                     // The first part of a large object counts; a second name of a file is not another object.
@@ -71,11 +72,11 @@ impl LoadArguments {
                     progress.add(u64::from(is_counted), 0, object.content().len() as u128);
                 }
                 Err(error) if error.kind() == ErrorKind::Busy => {
-                    *lock(&freed) = Some(error);
+                    *lock(&overtaken) = Some(error);
                     return false;
                 }
                 Err(error) => {
-                    let _one = said.lock();
+                    let _alone = complaining.lock();
                     if damaged.fetch_add(1, Ordering::Relaxed) < NAMED {
                         output::complain(&error);
                     }
@@ -83,16 +84,17 @@ impl LoadArguments {
             }
             !progress.should_stop()
         };
+        // 0: the default of the store.
         let threads = self.threads.map_or(0, usize::from);
         let loaded = during(self.document.json, &progress, transfer_words, || {
             let tops = std::slice::from_ref(&group);
-            with_total(self.document.json, &store, tops, &progress, || store.load_with(&group, threads, see))
+            with_total(self.document.json, &store, tops, &progress, || store.load_with(&group, threads, count_object))
         });
         let seconds = started.elapsed().as_secs_f64();
         if let Err(error) = loaded {
             return or_damage(Err(error));
         }
-        if let Some(error) = lock(&freed).take() {
+        if let Some(error) = lock(&overtaken).take() {
             return Err(error);
         }
         let done = progress.snapshot();

@@ -63,10 +63,10 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Adds the operation that `source` has just returned.
+    /// Adds the operation that `source` has just returned. After an error the writer is of no more use.
     ///
     /// # Errors
-    /// Errors from writing.
+    /// Errors from writing; a name that does not fit into a block.
     pub fn push(&mut self, operation: &Operation, source: &dyn Source) -> io::Result<()> {
         self.put(operation);
         if self.in_block == MOST_OPERATIONS || self.name_bytes(source) >= MOST_NAME_BYTES {
@@ -122,19 +122,20 @@ impl<W: Write> Writer<W> {
     fn flush_block(&mut self, source: &dyn Source) -> io::Result<()> {
         loop {
             self.raw.clear();
-            let (files, processes) = (self.files, self.processes);
-            self.files = put_names(&mut self.raw, source.files(), files);
-            self.processes = put_names(&mut self.raw, source.processes(), processes);
+            let (files_before, processes_before) = (self.files, self.processes);
+            self.files = put_names(&mut self.raw, source.files(), files_before);
+            self.processes = put_names(&mut self.raw, source.processes(), processes_before);
             if self.files < source.files().len() || self.processes < source.processes().len() {
+                // The columns are empty: each is its length, 0, in one byte.
                 self.raw.resize(self.raw.len() + COLUMNS, 0);
-                self.write_block(BLOCK, 0, files, processes)?;
+                self.write_block(BLOCK, 0, files_before, processes_before)?;
                 continue;
             }
             for column in &mut self.columns {
                 put(&mut self.raw, column.len() as u64);
                 self.raw.append(column);
             }
-            self.write_block(BLOCK, self.in_block, files, processes)?;
+            self.write_block(BLOCK, self.in_block, files_before, processes_before)?;
             self.operations += self.in_block as u64;
             self.in_block = 0;
             self.before = nothing_before();
@@ -143,7 +144,13 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes the content of `raw` as a block.
-    fn write_block(&mut self, kind: [u8; 4], operations: usize, files: usize, processes: usize) -> io::Result<()> {
+    fn write_block(
+        &mut self,
+        kind: [u8; 4],
+        operations: usize,
+        files_before: usize,
+        processes_before: usize,
+    ) -> io::Result<()> {
         let too_long = || io::Error::other("a name in the trace is too long");
         if self.raw.len() > MOST_RAW_BYTES {
             return Err(too_long());
@@ -155,8 +162,8 @@ impl<W: Write> Writer<W> {
             raw_bytes: self.raw.len() as u32,
             operations: operations as u32,
             operations_before: self.operations,
-            files_before: files as u32,
-            processes_before: processes as u32,
+            files_before: files_before as u32,
+            processes_before: processes_before as u32,
             hash: XxHash3_64::oneshot(&packed),
         };
         self.out.write_all(&frame.encode())?;

@@ -21,11 +21,13 @@ pub struct Difference {
     pub after: Option<Listed>,
 }
 
-/// The differences of two states in the order of keys. See [`PinnedSnapshot::differences`].
+/// The differences of two states in the order of keys; it ends after an error. See [`PinnedSnapshot::differences`].
 #[derive(Debug)]
 pub struct Differences {
     before: Peekable<Walk>,
     after: Peekable<Walk>,
+    /// One of the walks is at its end because of an error: what the other still has is no difference.
+    has_failed: bool,
 }
 
 impl PinnedSnapshot {
@@ -51,7 +53,7 @@ impl PinnedSnapshot {
     /// Errors of reading the index.
     pub fn differences(&self, later: &PinnedSnapshot, top: &Key) -> Result<Differences> {
         let walk = |snapshot: &PinnedSnapshot| snapshot.walk(top, &Key::root()).map(Iterator::peekable);
-        Ok(Differences { before: walk(self)?, after: walk(later)? })
+        Ok(Differences { before: walk(self)?, after: walk(later)?, has_failed: false })
     }
 }
 
@@ -63,7 +65,8 @@ fn is_same(before: &Listed, after: &Listed) -> bool {
 }
 
 impl Differences {
-    /// Which of the walks has the lower key next; `None` at the end of both.
+    /// Which of the walks has the lower key next, and so advances; an error counts as the lowest key, so that it is taken
+    /// alone. `None` at the end of both.
     fn order(&mut self) -> Option<Ordering> {
         match (self.before.peek(), self.after.peek()) {
             (None, None) => None,
@@ -78,12 +81,15 @@ impl Iterator for Differences {
     type Item = Result<Difference>;
 
     fn next(&mut self) -> Option<Result<Difference>> {
-        loop {
+        while !self.has_failed {
             let order = self.order()?;
             let before = if order.is_le() { self.before.next().transpose() } else { Ok(None) };
             let after = if order.is_ge() { self.after.next().transpose() } else { Ok(None) };
             let (before, after) = match (before, after) {
-                (Err(error), _) | (_, Err(error)) => return Some(Err(error)),
+                (Err(error), _) | (_, Err(error)) => {
+                    self.has_failed = true;
+                    return Some(Err(error));
+                }
                 (Ok(before), Ok(after)) => (before, after),
             };
             match (&before, &after) {
@@ -94,5 +100,6 @@ impl Iterator for Differences {
                 (None, None) => return None,
             }
         }
+        None
     }
 }

@@ -20,6 +20,31 @@ pub(crate) enum Mode {
     Create,
 }
 
+/// A file could not be asked for: the bucket did not answer, or refused to. It says nothing about what the file has, so
+/// it is no damage, and nothing is lost by it.
+#[derive(Debug)]
+pub(crate) struct Unanswered(String);
+
+impl Unanswered {
+    /// An error that says so, with the kind and the words of another.
+    pub(crate) fn of(error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), Unanswered(error.to_string()))
+    }
+
+    /// Whether an error is one of these.
+    pub(crate) fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Unanswered>())
+    }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unanswered {}
+
 /// In the place of a file is something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotAFile(pub(crate) &'static str);

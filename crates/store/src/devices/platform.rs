@@ -129,6 +129,10 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn bucket(&self) -> Option<BucketStatus> {
         None
     }
+    /// Whether some read has failed for a reason that says nothing about what is read.
+    fn has_unanswered(&self) -> bool {
+        false
+    }
     /// Holds publications back, if a sync is one.
     fn hold(&self) -> Box<dyn Hold> {
         Box::new(NoHold)

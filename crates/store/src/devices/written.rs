@@ -14,7 +14,9 @@ use crate::format::record::{HEADER_BYTES, Lengths, Record, kind_of};
 use crate::format::segment::{Commit, FIRST_BATCH_AT};
 use crate::format::superblock::LogMark;
 
-/// Whether the log on a device has a batch of an epoch, which it goes on to after `mark`; `None` if it cannot be read.
+/// Whether the log on a device has a batch of the epoch of `entry`. The segment of `mark` is read from there on, the
+/// others from their first batch, each up to the first damage: what is behind that counts as not there. `store` is the
+/// identity of the store. `None` if the log, or one of these segments, cannot be read.
 pub(super) fn has_batch(
     device: &dyn Device,
     store: &[u8; 16],
@@ -23,7 +25,7 @@ pub(super) fn has_batch(
 ) -> Option<bool> {
     let listed = names::list(device, SEGMENTS).ok()?;
     let mut segments: Vec<SegmentName> = listed.iter().filter_map(|(name, _)| SegmentName::parse(name)).collect();
-    // A writer goes on with the last segment of those before, or begins another one.
+    // The writer of the epoch continued the last segment that was begun before, or began others.
     segments.retain(|name| name.number.0 >= entry.segments_begun);
     for name in segments {
         let from = mark.filter(|mark| mark.segment == name.number).map_or(FIRST_BATCH_AT, |mark| mark.offset);
@@ -34,7 +36,7 @@ pub(super) fn has_batch(
     Some(false)
 }
 
-/// Whether a segment has such a commit, from the begin of a batch on to the first damage; `None` if it cannot be read.
+/// Whether a segment has a commit that `is_sought`, between `from`, where a batch begins, and the first damage; `None` if it cannot be read.
 pub(crate) fn has_commit(
     device: &dyn Device,
     store: &[u8; 16],

@@ -60,8 +60,12 @@ impl Engine {
         }
     }
 
-    /// Whether a copy of a segment cannot be opened, and may be there.
+    /// Whether a copy of a segment cannot be opened, and may be there; or reads went unanswered, which may have been of
+    /// it.
     pub(crate) fn is_unopened(&self, device: DeviceNumber, segment: SegmentId) -> bool {
+        if self.platform.has_unanswered() {
+            return true;
+        }
         let opened = self.devices.segment(device, segment, Mode::Read);
         opened.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
     }

@@ -21,6 +21,8 @@ use crate::*;
 struct Counting {
     bucket: Memory,
     counts: Mutex<BTreeMap<&'static str, u64>>,
+    /// Objects whose names begin so are not given out.
+    refused: Mutex<Option<&'static str>>,
 }
 
 impl Counting {
@@ -51,6 +53,12 @@ impl Objects for Counting {
     }
 
     fn read(&self, name: &str, range: Range<u64>) -> Result<Piece, ObjectError> {
+        if lock(&self.refused).is_some_and(|refused| name.starts_with(refused)) {
+            return Err(ObjectError::Failed(std::io::Error::new(
+                std::io::ErrorKind::PermissionDenied,
+                "it is archived",
+            )));
+        }
         self.ask("read", || self.bucket.read(name, range))
     }
 
@@ -454,4 +462,49 @@ fn whatever_request_breaks_what_was_acknowledged_is_there() {
             is_sound(&store);
         }
     }
+}
+
+#[test]
+fn a_bucket_that_does_not_give_out_objects_has_lost_none() {
+    let (bucket, home) = a_bucket();
+    let store = create(&home);
+    for number in 0..30 {
+        store.put(&key(&format!("small{number}")), &file(), &bytes(number, 20_000)).unwrap();
+    }
+    store.put(&key("large"), &file(), &bytes(100, 1 << 20)).unwrap();
+    drop(store);
+    for refused in ["slow/", "fast/"] {
+        *lock(&bucket.refused) = Some(refused);
+        let quiet = Progress::default();
+        if let Ok(store) = Store::open_read_only_with(&home, &options()) {
+            let (mut remedies, deep) = (Vec::new(), CheckOptions { is_deep: true, ..CheckOptions::default() });
+            _ = store.check(deep, &mut |problem| remedies.push(problem.remedy), &quiet);
+            assert!(!remedies.is_empty() && !remedies.contains(&Remedy::Lost), "{refused}: {remedies:?}");
+        }
+        if let Ok(plan) = plan_repair(&home, &options(), None, &mut |_| {}, &quiet) {
+            let how = RepairOptions { drop_lost: true, ..RepairOptions::default() };
+            let report = repair(&home, &options(), &plan, how, &mut |_, _| {}, &quiet);
+            assert!(report.as_ref().map_or(0, |report| report.dropped) == 0, "{refused}: {report:?}");
+        }
+        *lock(&bucket.refused) = None;
+        let store = Store::open_with(&home, &options()).unwrap();
+        assert!(store.get(&key("large")).unwrap().unwrap() == bytes(100, 1 << 20), "{refused}");
+        (0..30).for_each(|number| {
+            assert!(store.get(&key(&format!("small{number}"))).unwrap().unwrap() == bytes(number, 20_000));
+        });
+        is_sound(&store);
+    }
+}
+
+#[test]
+fn a_compaction_deletes_no_objects_of_others_among_the_leases() {
+    let (bucket, home) = a_bucket();
+    let store = create(&home);
+    let others =
+        ["leases/manifest", "leases/fast/0000000000000001-0123456789abcdef-01234567", "leases/0123456789ABCDEF"];
+    others.iter().for_each(|name| _ = bucket.bucket.put(name, b"of others").unwrap());
+    bucket.bucket.put("leases/0123456789abcdef", b"of a writer that is gone").unwrap();
+    store.compact(&super::ALL, &Progress::default()).unwrap();
+    others.iter().for_each(|name| _ = bucket.bucket.head(name).unwrap());
+    assert!(matches!(bucket.bucket.head("leases/0123456789abcdef"), Err(ObjectError::NotFound)));
 }

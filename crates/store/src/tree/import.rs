@@ -236,15 +236,15 @@ fn work<'s>(
     ledger: &Ledger<'_>,
     putter: &mut Putter<'s, '_, '_>,
 ) {
-    // All pieces are taken and each is handed in: nobody waits for one that never comes.
+    // All pieces are taken, and each is handed in at the end of its turn.
     loop {
         let piece = lock(receiver).recv();
         let Ok(TaskBatch { number, tasks }) = piece else { return };
-        let done = putter.put_all(tasks, turns.memory()).unwrap_or_else(|error| {
-            ledger.fail(error);
-            None
-        });
-        turns.hand_in(number, done);
+        let mut turn = turns.turn(number);
+        match putter.put_all(tasks, turns.memory()) {
+            Ok(batch) => turn.batch = batch,
+            Err(error) => ledger.fail(error),
+        }
     }
 }
 

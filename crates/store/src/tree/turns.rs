@@ -41,7 +41,8 @@ pub(super) struct Turns<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
     state: Mutex<TurnState<'s>>,
-    moved: Condvar,
+    /// Something in `state` changed that others wait for.
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -79,6 +80,21 @@ impl UnsyncedBytes {
     }
 }
 
+/// A piece that is worked on. It is handed in when this is dropped, also by a thread that panics: nobody waits for one
+/// that never comes.
+pub(super) struct Turn<'t, 's, 'l, 'w> {
+    turns: &'t Turns<'s, 'l, 'w>,
+    number: u64,
+    /// `None` if there is nothing to commit.
+    pub(super) batch: Option<ReadyBatch<'s>>,
+}
+
+impl Drop for Turn<'_, '_, '_, '_> {
+    fn drop(&mut self) {
+        self.turns.hand_in(self.number, self.batch.take());
+    }
+}
+
 /// Pieces are handed in until this is dropped.
 pub(super) struct OpenTurns<'t, 's, 'l, 'w> {
     turns: &'t Turns<'s, 'l, 'w>,
@@ -87,13 +103,13 @@ pub(super) struct OpenTurns<'t, 's, 'l, 'w> {
 impl Drop for OpenTurns<'_, '_, '_, '_> {
     fn drop(&mut self) {
         lock(&self.turns.state).is_closed = true;
-        self.turns.moved.notify_all();
+        self.turns.changed.notify_all();
     }
 }
 
 impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
     pub(super) fn new(store: &'s Store, ledger: &'l Ledger<'w>) -> Turns<'s, 'l, 'w> {
-        Turns { store, ledger, state: Mutex::default(), moved: Condvar::new() }
+        Turns { store, ledger, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// What was imported with the pieces that were committed.
@@ -106,16 +122,21 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
         lock(&self.state).spare.pop().unwrap_or_default()
     }
 
+    /// Begins with piece `number`.
+    pub(super) fn turn<'t>(&'t self, number: u64) -> Turn<'t, 's, 'l, 'w> {
+        Turn { turns: self, number, batch: None }
+    }
+
     /// Hands in piece `number`, to be committed after those before it; `None` if it is empty.
-    pub(super) fn hand_in(&self, number: u64, piece: Option<ReadyBatch<'s>>) {
+    fn hand_in(&self, number: u64, piece: Option<ReadyBatch<'s>>) {
         let bytes = piece.as_ref().map_or(0, |piece| piece.held_bytes);
         let mut state = lock(&self.state);
         while state.next != number && state.parked_bytes + bytes > MOST_PARKED_BYTES {
-            state = unpoisoned(self.moved.wait(state));
+            state = unpoisoned(self.changed.wait(state));
         }
         state.parked.insert(number, piece);
         state.parked_bytes += bytes;
-        self.moved.notify_all();
+        self.changed.notify_all();
     }
 
     /// Pieces are handed in until the result is dropped, for whatever reason.
@@ -123,7 +144,9 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
         OpenTurns { turns: self }
     }
 
-    /// Commits pieces in order until all are committed. After a failure nothing is committed any more.
+    /// Commits the pieces in the order of their numbers, until the result of [`open`](Self::open) is dropped and the next
+    /// one is not there. For one thread, once. Errors go to the ledger. After a failure, here or of any other thread,
+    /// pieces are taken and dropped, so that nobody waits to hand one in.
     pub(super) fn commit_all(&self) {
         let mut unsynced = UnsyncedBytes::default();
         let mut state = lock(&self.state);
@@ -133,7 +156,7 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
                 if state.is_closed {
                     return;
                 }
-                state = unpoisoned(self.moved.wait(state));
+                state = unpoisoned(self.changed.wait(state));
                 continue;
             };
             drop(state);
@@ -148,7 +171,7 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
             }
             state.parked_bytes -= bytes;
             state.next += 1;
-            self.moved.notify_all();
+            self.changed.notify_all();
         }
     }
 }

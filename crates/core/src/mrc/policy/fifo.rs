@@ -7,6 +7,7 @@ use super::lists::Lists;
 #[derive(Debug)]
 pub(super) struct Fifo {
     lists: Lists<1>,
+    /// Its capacity, at least one.
     blocks: usize,
     has_second_chance: bool,
 }
@@ -25,7 +26,8 @@ impl Cache for Fifo {
         }
         while self.lists.length(0) == self.blocks {
             match self.lists.back(0) {
-                Some((used, 1)) if self.has_second_chance => self.lists.put_front(0, used, 0),
+                // Used since: it stays for another round, unmarked.
+                Some((oldest, 1)) if self.has_second_chance => self.lists.put_front(0, oldest, 0),
                 _ => drop(self.lists.pop_back(0)),
             }
         }

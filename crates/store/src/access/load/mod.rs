@@ -374,6 +374,8 @@ struct Large {
     /// Header, key and attributes of its record.
     head: Vec<u8>,
     descriptor: Descriptor,
+    /// A part could not be read: the error has been given, and stands for all of it.
+    has_failed: AtomicBool,
 }
 
 /// Result of a reading step.
@@ -613,7 +615,7 @@ impl SharedWork {
         match content? {
             ContentSource::Large(descriptor) => {
                 let head = changed_head.unwrap_or_else(|| bytes[..lengths.head_bytes()].to_vec());
-                let large = Arc::new(Large { head, descriptor });
+                let large = Arc::new(Large { head, descriptor, has_failed: AtomicBool::new(false) });
                 lock(&self.large).push_back(Unread { large, at: 0, is_announced: false });
             }
             source => {
@@ -656,8 +658,15 @@ impl SharedWork {
     fn part(&self, engine: &Engine, large: &Large, range: Range<u64>) -> Result<Loaded> {
         let mut piece = Loaded::new(self);
         let begin = make_landing(&mut piece.read, (range.end - range.start) as usize, 0);
-        let read = engine.read_units(&large.descriptor, range.clone(), &mut piece.read);
-        read.map_err(|error| self.explained(engine, error, |error| self.names.of_large(error, large)))?;
+        if large.has_failed.load(Ordering::Relaxed) {
+            return Ok(Loaded::new(self));
+        }
+        if let Err(error) = engine.read_units(&large.descriptor, range.clone(), &mut piece.read) {
+            return match large.has_failed.swap(true, Ordering::Relaxed) {
+                true => Ok(Loaded::new(self)),
+                false => Err(self.explained(engine, error, |error| self.names.of_large(error, large))),
+            };
+        }
         let head = piece.put_aside(&large.head);
         let content = BufferRange { is_aside: false, bytes: begin..piece.read.len() };
         piece.objects.push(PlacedObject {

@@ -9,7 +9,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::lease::{LEASES, path_of};
+use super::lease::{LEASES, is_lease, path_of};
 use super::volume::{Author, Log, Volume};
 use crate::devices::objects::ObjectError;
 use crate::devices::published::{Surroundings, WriteError};
@@ -62,7 +62,7 @@ impl Volume {
         }
         // The writers of these are gone, and what one still puts is found the next time.
         let shown = self.bucket.names(LEASES).map_err(ObjectError::into_io)?;
-        let others: Vec<String> = shown.into_iter().filter(|name| *name != own).collect();
+        let others: Vec<String> = shown.into_iter().filter(|name| *name != own && is_lease(name)).collect();
         if !others.is_empty() {
             self.bucket.objects.delete_many(&others);
         }

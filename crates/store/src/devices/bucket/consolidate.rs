@@ -76,6 +76,16 @@ impl Volume {
         let begin = pieces.first()?.at;
         let mut bytes = vec![0; pieces.iter().map(|piece| piece.length as usize).sum()];
         let filled = self.fetcher.fill(&mut bytes, begin, pieces, Reading::Plain).ok()?;
-        (filled == bytes.len()).then_some(bytes)
+        let is_sound = filled == bytes.len() && pieces.iter().all(|piece| self.is_verified(piece, &bytes, begin));
+        is_sound.then_some(bytes)
+    }
+
+    /// Whether the bytes of a piece are those that were put, as far as can be told: of a part of an object, they cannot.
+    /// What replaces it would make a wrong answer of the bucket last.
+    fn is_verified(&self, piece: &Piece, bytes: &[u8], begin: u64) -> bool {
+        let Source::Object { object, offset: 0 } = &piece.source else { return true };
+        let at = (piece.at - begin) as usize;
+        piece.length < object.length_bytes()
+            || bytes.get(at..at + piece.length as usize).is_some_and(|bytes| object.is_intact(bytes))
     }
 }

@@ -66,6 +66,13 @@ pub(super) fn path_of(epoch: Epoch) -> String {
     format!("{LEASES}{:016x}", epoch.0)
 }
 
+/// Whether that is the name of one. Others' objects may lie among them.
+pub(super) fn is_lease(name: &str) -> bool {
+    let epoch =
+        name.strip_prefix(LEASES).filter(|digits| digits.len() == 16).map(|digits| u64::from_str_radix(digits, 16));
+    matches!(epoch, Some(Ok(epoch)) if path_of(Epoch(epoch)) == name)
+}
+
 /// What became of a writer that was watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watched {

@@ -148,6 +148,10 @@ impl Platform for BucketPlatform {
         self.volume.status()
     }
 
+    fn has_unanswered(&self) -> bool {
+        self.volume.has_unanswered()
+    }
+
     fn collect(&self) -> io::Result<()> {
         self.volume.collect()
     }

@@ -151,13 +151,18 @@ impl Author {
 
     /// Puts what a cut has in memory, until the rest is little enough for the body.
     fn pack(&mut self, cut: &FileTable, object_bytes: u64) -> Written<Moves> {
-        let mut moves = Moves::default();
+        let (mut moves, object_bytes) = (Moves::default(), object_bytes.max(1));
         for (class, files) in chosen(cut, self.inline_bytes) {
             let mut pack = Pack::default();
-            for piece in files.iter().flat_map(|pieces| pieces.iter()) {
-                pack.add(piece);
-                if pack.bytes.len() as u64 >= object_bytes {
-                    self.stage(class, std::mem::take(&mut pack), &mut moves)?;
+            for piece in files.iter().flat_map(|pieces| pieces.iter()).filter(|piece| piece.bytes().is_some()) {
+                let mut at = piece.at;
+                while at < piece.end() {
+                    let end = piece.end().min(at + object_bytes - pack.bytes.len() as u64);
+                    pack.add(&piece.within(&(at..end)));
+                    at = end;
+                    if pack.bytes.len() as u64 == object_bytes {
+                        self.stage(class, std::mem::take(&mut pack), &mut moves)?;
+                    }
                 }
             }
             self.stage(class, pack, &mut moves)?;

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use super::lease::{Heart, Lease};
 use super::pieces::{LARGEST_BYTES, Piece, Source};
 use super::table::{FileNumber, FileTable};
 use super::uploads::Uploads;
+use crate::devices::device::Unanswered;
 use crate::devices::objects::counts::{BucketStatus, Counted, Requests, StoredObjects};
 use crate::devices::objects::{ObjectError, Objects};
 use crate::devices::published::{Bucket, MANIFEST, Manifest, PublishedObject, Reader, Staged, Surroundings, Writer};
@@ -163,6 +165,7 @@ pub(crate) struct Volume {
     pub(super) options: BucketOptions,
     pub(super) log: Mutex<Log>,
     pub(super) files: Mutex<Files>,
+    has_unanswered: AtomicBool,
     /// How often each thread holds publications back.
     pub(super) holders: Mutex<HashMap<ThreadId, u32>>,
     /// Whether this process may write.
@@ -201,11 +204,11 @@ impl Files {
     }
 }
 
-/// The files of the version that a reader has, and its lease.
-fn body_of(bucket: &Bucket, reader: &Reader) -> Result<Body> {
+/// The files of a version, and its lease.
+fn body_of(bucket: &Bucket, manifest: &Manifest) -> Result<Body> {
     const READ: &str = "read the files of the store";
-    let objects: Vec<Arc<PublishedObject>> = reader.manifest().objects().cloned().map(Arc::new).collect();
-    body::decode(reader.manifest().body(), &objects).map_err(|error| {
+    let objects: Vec<Arc<PublishedObject>> = manifest.objects().cloned().map(Arc::new).collect();
+    body::decode(manifest.body(), &objects).map_err(|error| {
         let error = match error {
             BodyError::Damaged => Error::new(ErrorKind::Corrupt, READ, "the manifest has no table of files"),
             BodyError::Newer(version) => Error::newer_version(READ, version, body::FORMAT_VERSION),
@@ -241,7 +244,7 @@ impl Volume {
         let bucket = Bucket { objects: Arc::clone(&objects), surroundings: Arc::clone(&surroundings) };
         let (log, Body { lease, table, spent, .. }) = match Reader::open(objects, surroundings) {
             Ok(reader) => {
-                let body = body_of(&bucket, &reader)?;
+                let body = body_of(&bucket, reader.manifest())?;
                 (Log::Reading(reader), body)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => (Log::Absent, Body::default()),
@@ -270,6 +273,7 @@ impl Volume {
             options,
             log: Mutex::new(log),
             files: Mutex::new(files),
+            has_unanswered: AtomicBool::new(false),
             holders: Mutex::default(),
             right: Mutex::default(),
         };
@@ -325,10 +329,7 @@ impl Volume {
         }
         let asked = Instant::now();
         let told = |error: Error| io::Error::other(error.to_string());
-        let newer = match reader.refresh().map_err(told)? {
-            true => Some(body_of(&self.bucket, reader).map_err(told)?),
-            false => None,
-        };
+        let newer = reader.refresh_to(|manifest| body_of(&self.bucket, manifest)).map_err(told)?;
         let mut files = lock(&self.files);
         files.asked = asked;
         newer.into_iter().for_each(|newer| files.become_next(newer));
@@ -340,7 +341,7 @@ impl Volume {
     /// # Errors
     /// It is damaged, or of a later version.
     pub(super) fn body_of(&self, reader: &Reader) -> Result<Body> {
-        body_of(&self.bucket, reader)
+        body_of(&self.bucket, reader.manifest())
     }
 
     /// # Errors
@@ -431,11 +432,11 @@ impl Volume {
             let reading = if way == Way::Plain { Reading::Plain } else { Reading::Kept(&whole) };
             let gone = match self.fetcher.fill(buffer, at, &pieces, reading) {
                 Err(FetchError { object, error: ObjectError::NotFound }) => object,
-                Err(FetchError { error, .. }) => return Err(error.into_io()),
+                Err(FetchError { error, .. }) => return Err(self.unanswered(&error.into_io())),
                 Ok(filled) => return Ok(filled),
             };
             // It may have been replaced, and dropped, since the version that is known here.
-            self.refresh()?;
+            self.refresh().map_err(|error| self.unanswered(&error))?;
             (pieces, whole) = self.pieces_of(number, range.clone());
             let is_gone =
                 |piece: &Piece| matches!(&piece.source, Source::Object { object, .. } if object.name() == gone);
@@ -444,6 +445,16 @@ impl Volume {
             }
         }
         Err(unreadable())
+    }
+
+    fn unanswered(&self, error: &io::Error) -> io::Error {
+        self.has_unanswered.store(true, Ordering::Relaxed);
+        Unanswered::of(error)
+    }
+
+    /// Whether the bucket has refused to answer a read, or has not answered it in time.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.has_unanswered.load(Ordering::Relaxed)
     }
 
     /// Begins to fetch what will be read next, if a read of some pieces is one in a row.

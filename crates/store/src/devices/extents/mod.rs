@@ -43,7 +43,7 @@ use std::sync::{Arc, Mutex};
 
 use twox_hash::XxHash3_64;
 
-use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::device::{Device, DeviceFile, Mode, Unanswered};
 use crate::devices::names;
 use crate::devices::slot::Failed;
 use crate::devices::threads;
@@ -573,6 +573,7 @@ fn is_intact(chunk: &Chunk, stripe: usize, unit: usize, bytes: &[u8]) -> bool {
 fn fault_of(error: &io::Error) -> UnitFault {
     match error.kind() {
         io::ErrorKind::NotFound => UnitFault::Absent,
+        _ if Unanswered::is(error) => UnitFault::Unopened(os_message(error)),
         _ => UnitFault::Unreadable(os_message(error)),
     }
 }

@@ -55,8 +55,16 @@ impl Reader {
     /// As [`open`](Self::open); [`Lost`](crate::error::ErrorKind::Lost) if the new manifest is older than the previous
     /// one, or that of another store.
     pub fn refresh(&mut self) -> Result<bool> {
+        self.refresh_to(|_| Ok(())).map(|taken| taken.is_some())
+    }
+
+    /// The same with what is in the new manifest; one that `take` refuses is not taken, and is looked at again.
+    ///
+    /// # Errors
+    /// As [`refresh`](Self::refresh); those of `take`.
+    pub(crate) fn refresh_to<T>(&mut self, take: impl FnOnce(&Manifest) -> Result<T>) -> Result<Option<T>> {
         let changed = self.bucket.changed_manifest(&self.tag)?;
-        let Some(CurrentManifest { manifest, tag }) = changed else { return Ok(false) };
+        let Some(CurrentManifest { manifest, tag }) = changed else { return Ok(None) };
         let lost = |cause: &str| Error::new(ErrorKind::Lost, REFRESH, cause).at(&self.bucket.place_of(MANIFEST));
         if manifest.store != self.manifest.store {
             return Err(lost("it belongs to another store"));
@@ -67,8 +75,9 @@ impl Reader {
             );
         }
         let has_changed = manifest.version > self.manifest.version;
+        let taken = has_changed.then(|| take(&manifest)).transpose()?;
         (self.manifest, self.tag) = (manifest, tag);
-        Ok(has_changed)
+        Ok(taken)
     }
 
     /// Reads and verifies the whole of an object that the manifest names.

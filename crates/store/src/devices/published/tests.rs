@@ -259,3 +259,17 @@ fn a_manifest_that_could_not_be_read_is_not_written() {
     writer.publish(&[b"two"], &[]).unwrap();
     assert_eq!(contents(&bucket), [b"one", b"two"]);
 }
+
+#[test]
+fn a_version_that_is_refused_is_looked_at_again() {
+    let (bucket, mut writer) = create();
+    let mut reader = Reader::open(bucket, machine()).unwrap();
+    writer.publish(&[b"one"], &[]).unwrap();
+    let refuse = |_: &Manifest| Err::<(), _>(crate::error::Error::new(ErrorKind::Corrupt, "take it", "it is odd"));
+    for _ in 0..2 {
+        assert_eq!(reader.refresh_to(refuse).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(reader.manifest().objects().count(), 0);
+    }
+    assert_eq!(reader.refresh_to(|manifest| Ok(manifest.objects().count())).unwrap(), Some(1));
+    assert_eq!(reader.refresh_to(refuse).unwrap(), None);
+}

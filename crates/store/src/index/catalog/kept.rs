@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::manifest::{self, Document, ManifestHead, ReadError};
 use super::{Change, State, encoding, journal};
-use crate::devices::device::{DeviceFile, Mode};
+use crate::devices::device::{DeviceFile, Mode, Unanswered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::random_identity;
 use crate::format::ids::{Epoch, SegmentNumber};
@@ -200,12 +200,15 @@ impl Catalog {
     /// Opens the newest valid copy on these devices; `None` if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`] if no copy may be read.
+    /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`] if no copy may be read; that of a bucket that does
+    /// not answer.
     pub(crate) fn open(places: Vec<IndexDevice>, store: [u8; 16], epoch: Epoch) -> Result<Option<Catalog>> {
         let found = LoadedCopies::look(&places, &store);
         match (found.newest, found.cause) {
             (_, Some(error)) if error.kind() == ErrorKind::NewerVersion => Err(error),
             (None, Some(error)) if error.kind() == ErrorKind::PermissionDenied => Err(error),
+            // Another attempt may find it.
+            (None, Some(error)) if error.os_error().is_some_and(Unanswered::is) => Err(error),
             (None, _) => Ok(None),
             (Some(newest), cause) => {
                 let mut inner = Inner {

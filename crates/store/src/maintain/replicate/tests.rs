@@ -5,14 +5,17 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 
+use crate::bucket::BucketOptions;
 use crate::devices::platforms::register;
 use crate::error::{ErrorKind, Result};
-use crate::objects::Memory;
+use crate::locks::lock;
+use crate::objects::{Memory, Objects};
 use crate::tests::{ALL, bytes, file, key};
 use crate::{Buffer, CheckOptions, Copied, CopyOptions, Durability, HandleOptions, Key, Peer, Plan, Progress, Store};
 
@@ -647,4 +650,86 @@ fn units_that_were_written_later_come_into_a_bucket_with_their_record() {
     store.push_to(&bucket, &CopyOptions::default(), &Progress::default()).unwrap();
     assert_eq!(of(&bucket), content(&store));
     assert_sound(&bucket);
+}
+
+/// Makes a copy in a bucket; at the `at`-th report, a writer that was there before commits what it had written, and ends.
+/// `None` if there are fewer reports.
+fn copied_beside(home: &Path, bucket: &Path, at: u64, is_killed: bool) -> Option<bool> {
+    let ((ready, is_ready), (go, may_go), (done, is_done)) = (channel(), channel(), channel());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let store = Store::open(home).unwrap();
+            let mut early = store.batch(Durability::Batch);
+            early.put(&key("early"), &file(), &bytes(1, 400_000)).unwrap();
+            let mut late = store.batch(Durability::Batch);
+            late.put(&key("late"), &file(), &bytes(2, 400_000)).unwrap();
+            late.commit().unwrap();
+            ready.send(()).unwrap();
+            may_go.recv().unwrap();
+            early.commit().unwrap();
+            drop(store);
+            // Nobody waits for the end of one that the copy did not.
+            _ = done.send(());
+        });
+        is_ready.recv().unwrap();
+        let (count, is_done) = (AtomicU64::new(0), Mutex::new(is_done));
+        let reached = Arc::new(AtomicBool::new(false));
+        let (has_reached, let_go) = (Arc::clone(&reached), go.clone());
+        let progress = Progress::observed(move |_| {
+            if count.fetch_add(1, Ordering::Relaxed) + 1 == at {
+                has_reached.store(true, Ordering::Relaxed);
+                let_go.send(()).unwrap();
+                lock(&is_done).recv().unwrap();
+                if is_killed {
+                    std::panic::resume_unwind(Box::new("killed"));
+                }
+            }
+        });
+        let work = || Store::open_read_only(home).unwrap().clone_to(bucket, &CopyOptions::default(), &progress);
+        let is_made = catch_unwind(AssertUnwindSafe(work)).is_ok_and(|made| made.is_ok());
+        let is_reached = reached.load(Ordering::Relaxed);
+        if !is_reached {
+            go.send(()).unwrap();
+        }
+        is_reached.then_some(is_made)
+    })
+}
+
+#[test]
+fn units_that_are_written_while_a_bucket_gets_a_copy_come_with_the_next_one() {
+    for is_killed in [false, true] {
+        for step in 1.. {
+            let (_sandbox, home, _) = one_store();
+            let bucket = a_bucket();
+            let Some(is_made) = copied_beside(&home, &bucket, step, is_killed) else {
+                assert!(step > 10, "{step} steps");
+                break;
+            };
+            assert!(is_made != is_killed, "step {step}");
+            match is_made {
+                true => push(&home, &bucket).unwrap(),
+                false => clone(&home, &bucket).or_else(|_| push(&home, &bucket)).unwrap(),
+            };
+            assert_eq!(of(&bucket), of(&home), "step {step}");
+            assert_sound(&bucket);
+        }
+    }
+}
+
+#[test]
+fn a_copy_in_a_bucket_has_objects_of_the_size_that_is_asked_for() {
+    const OBJECT_BYTES: u64 = 64 << 10;
+    let (_sandbox, home, _) = one_store();
+    let memory = Arc::new(Memory::default());
+    let shared = Arc::clone(&memory);
+    register("sized", Arc::new(move |_, _| Ok(shared.clone())));
+    let bucket = BucketOptions { object_bytes: OBJECT_BYTES, ..BucketOptions::default() };
+    let options = CopyOptions { bucket, ..CopyOptions::default() };
+    let home_of_copy = Path::new("sized://bucket/store");
+    Store::open_read_only(&home).unwrap().clone_to(home_of_copy, &options, &Progress::default()).unwrap();
+    let objects = memory.list("", None).unwrap().objects;
+    let sizes: Vec<u64> =
+        objects.iter().filter(|object| object.name.contains('/')).map(|object| object.size_bytes).collect();
+    assert!(sizes.len() > 3 && sizes.iter().all(|&size| size <= OBJECT_BYTES), "{sizes:?}");
+    assert_eq!(of(home_of_copy), of(&home));
 }

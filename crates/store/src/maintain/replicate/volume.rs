@@ -6,7 +6,7 @@
 //! was interrupted goes on. What others end with, the index and the superblocks come last, under a hold. The right to
 //! publish is taken first: another writer is fenced off, or refused.
 //!
-//! Space in an extent file is given out before it is written: after a copy that was made beside a writer, the next one
+//! Space in an extent file is given out before it is written: after a copy of a state that was no close, the next one
 //! writes units again that lie in what the copy had, unless the version of their object that the copy had has them too.
 
 use std::collections::BTreeMap;
@@ -38,8 +38,8 @@ use crate::format::superblock::Superblock;
 use crate::index::table::INDEX_DIRECTORY;
 use crate::progress::Progress;
 
-/// New bytes that are published at once: what an interruption loses.
-const PUBLISHED_BYTES: u64 = 256 << 20;
+/// New bytes that are published at once: what an interruption loses. Tests meet it, too.
+const PUBLISHED_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 256 << 20 };
 
 /// Publications held back; given up unless it is published.
 struct Held<'h> {
@@ -194,6 +194,11 @@ impl Copying<'_> {
     fn run(&mut self, platform: &Arc<dyn Platform>, held: &mut Held<'_>, pace: &mut Pace<'_>) -> Result<()> {
         self.verify(pace)?;
         self.begin()?;
+        let fail = |error| Error::io("put the copy in its place", &self.staging.place, error);
+        if self.known.is_none() {
+            // Objects are put only by a writer whose log has begun; until then everything is in memory.
+            held.publish_on().map_err(fail)?;
+        }
         let files = self.image.files();
         pace.stage("copying", files.iter().map(|file| file.size_bytes).sum());
         let of_known = self.known.as_ref().map(|known| known.image.files()).unwrap_or_default();
@@ -250,6 +255,9 @@ impl Copying<'_> {
     /// Begins, or goes on with what was begun for this state or an earlier one.
     fn begin(&mut self) -> Result<()> {
         let said = self.staging.read_incoming()?;
+        let incoming = incoming_of(self.image);
+        // Of an earlier state, an extent file may lack units that were written since in what it has.
+        let is_same = said.as_ref() == Some(&incoming);
         let is_known = said.map(|said| is_earlier(&said, self.image, self.source)).transpose()?;
         for number in self.staging.numbers() {
             let device = self.staging.device(number);
@@ -259,13 +267,14 @@ impl Copying<'_> {
                 }
                 let listed = device.list_names(directory).map_err(|error| fail(&*device, directory, error))?;
                 let is_left = |name: &&String| name.ends_with(TEMPORARY) || name.ends_with(&format!(".{INCOMING}"));
-                for name in listed.iter().filter(is_left).filter(|_| is_known != Some(true)) {
+                let is_kept = is_known == Some(true) && (is_same || directory != EXTENTS);
+                for name in listed.iter().filter(is_left).filter(|_| !is_kept) {
                     let path = format!("{directory}/{name}");
                     device.remove(&path).map_err(|error| fail(&*device, &path, error))?;
                 }
             }
         }
-        self.staging.write_incoming(&incoming_of(self.image))
+        self.staging.write_incoming(&incoming)
     }
 
     /// The file of the source that has the bytes of a file.
@@ -367,8 +376,9 @@ impl Copying<'_> {
         self.staging.remove_others(files)?;
         let before = self.known.as_ref().map(|known| &known.image);
         let mut state = state_of_copy(self.image, before);
-        let engine = self.source.state().0.engine();
-        if engine.is_writer() || engine.platform.is_locked(&engine.home) {
+        // Of the state itself, not of whether somebody writes now. Behind a close, the next writer takes only space that
+        // no state before has.
+        if self.image.last.as_ref().is_some_and(|last| !last.is_close) {
             Arc::make_mut(&mut state.notes).insert(BESIDE_WRITER.to_owned(), vec![1]);
         }
         self.staging.finish(self.image, &state)?;

@@ -201,7 +201,7 @@ proptest! {
                 }
             }
         }
-        let body = Body { lease: a_lease(), table, dropped: some_dropped() };
+        let body = Body { lease: a_lease(), table, dropped: some_dropped(), spent: some_requests() };
         let bytes = encode(&body, &indexes(&objects));
         let found = decode(&bytes, &objects).unwrap();
         prop_assert_eq!(words(&found.table), words(&body.table));

@@ -76,7 +76,7 @@ impl Piece {
     }
 
     /// The part of it in a range that it meets.
-    fn within(&self, range: &Range<u64>) -> Piece {
+    pub(in crate::devices::bucket) fn within(&self, range: &Range<u64>) -> Piece {
         let (at, end) = (self.at.max(range.start), self.end().min(range.end));
         Piece { at, length: end - at, source: self.source.further(at - self.at) }
     }

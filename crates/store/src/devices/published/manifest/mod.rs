@@ -104,6 +104,11 @@ impl PublishedObject {
         self.length_bytes
     }
 
+    /// Whether these bytes are its content.
+    pub(crate) fn is_intact(&self, bytes: &[u8]) -> bool {
+        bytes.len() as u64 == self.length_bytes && checksum(bytes) == self.checksum
+    }
+
     /// The version created by its batch.
     pub fn version(&self) -> u64 {
         self.added
