@@ -116,7 +116,8 @@ impl FileSystem {
     fn read_info(&self, number: ObjectNumber) -> Outcome<Info> {
         let key = self.key_of(number)?;
         let status = self.store.stat(&key).map_err(|error| self.fail(error))?;
-        let status = status.filter(|status| status.entry.number == number).ok_or(Errno::STALE)?;
+        // The root is always there; until something is written of it, it has no number in the store.
+        let status = status.filter(|status| number == ROOT || status.entry.number == number).ok_or(Errno::STALE)?;
         let device = self.device_of(&key, &status.entry)?;
         Ok(Info::of(status, device))
     }

@@ -146,7 +146,7 @@ pub use maintain::rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
 pub use maintain::repair::{
     PlanLine, RepairOptions, RepairPlan, RepairReport, plan_repair, rebuild_index, repair, take_side,
 };
-pub use maintain::replicate::{Copied, CopyOptions, Peer};
+pub use maintain::replicate::{Copied, CopyOptions, Incoming, Peer};
 pub use maintain::scrub::{ScrubOptions, ScrubReport, ScrubStatus};
 pub use maintain::status::{AgedSegments, Census, DeviceStatus, StoreStatus};
 

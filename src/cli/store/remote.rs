@@ -4,6 +4,7 @@
 //! there.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -35,10 +36,15 @@ pub(super) struct Connection {
 impl Remote {
     /// The place that an address names; `None` for a path.
     pub(super) fn of(address: &Path) -> Result<Option<Remote>> {
-        let Some(rest) = address.to_str().and_then(|text| text.strip_prefix(SCHEME)) else { return Ok(None) };
+        if !address.as_os_str().as_bytes().starts_with(SCHEME.as_bytes()) {
+            return Ok(None);
+        }
         let refuse = |cause: &str| {
             let error = Error::new(ErrorKind::Usage, CONNECT, cause).at(address);
             Err(error.advise("write ssh://[USER@]HOST[:PORT]/PATH"))
+        };
+        let Some(rest) = address.to_str().and_then(|text| text.strip_prefix(SCHEME)) else {
+            return refuse("it is not UTF-8");
         };
         let Some((place, path)) = rest.split_once('/') else { return refuse("it has no path") };
         let (host, port) = match place.rsplit_once(':').filter(|_| !place.ends_with(']')) {

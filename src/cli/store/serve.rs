@@ -1,13 +1,15 @@
 //! `granulo store serve`: the other side of a copy through a pipe.
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::Ended;
 use crate::cli::signals;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::{Peer, Store};
 
 /// Serve a store, or become its copy, on standard input and output; ssh starts this
@@ -27,7 +29,12 @@ pub(super) struct ServeArguments {
 impl ServeArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let progress = signals::progress()?;
-        let (mut from, mut to) = (io::stdin().lock(), io::stdout().lock());
+        // Without a buffer: whether more has arrived is seen at the descriptor.
+        let input = io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| Error::io("read", Path::new("standard input"), error))?;
+        let (mut from, mut to) = (File::from(input), io::stdout().lock());
         let place = PathBuf::from("standard input");
         Store::serve_peer(&self.path, Peer { from: &mut from, to: &mut to, place }, &progress)?;
         Ok(Ended::Well)

@@ -127,9 +127,19 @@ impl Platform for Host {
         // Whoever may write the superblock may be the writer.
         let superblock = fs::metadata(directory.join(SUPERBLOCK));
         let mode = superblock.map_or(PRIVATE_MODE.into(), |superblock| superblock.mode() & 0o666);
-        let file = open_to_lock(&directory.join(LOCK), mode)?;
-        let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(held.map(|held| Box::new(WriterLock(held)) as Box<dyn Lock>))
+        let path = directory.join(LOCK);
+        let Some(held) = try_lock(open_to_lock(&path, mode)?, FlockOperation::NonBlockingLockExclusive)? else {
+            return Ok(None);
+        };
+        // A copy may have taken the place of the directory since the file was opened: its lock is another.
+        let is_in_place = match fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            found => {
+                let (found, own) = (found?, held.file.metadata()?);
+                (found.dev(), found.ino()) == (own.dev(), own.ino())
+            }
+        };
+        Ok(is_in_place.then(|| Box::new(WriterLock(held)) as Box<dyn Lock>))
     }
 
     fn holder(&self, directory: &Path) -> Option<String> {

@@ -113,7 +113,8 @@ pub(crate) fn open(
     for _ in 1..READ_ATTEMPTS {
         let (engine, recovered) = &opened;
         let has_trouble = engine.devices.slots().iter().any(|slot| slot.trouble.is_some());
-        let is_certain = recovered.completeness == Completeness::default() && !has_trouble;
+        // Superblocks from before, beside the index from after: a copy has taken the place of the directory.
+        let is_certain = recovered.completeness == Completeness::default() && !has_trouble && !engine.is_index_private;
         if access.is_writer() || is_certain || !has_moved_on(&*platform, directory, options, engine) {
             break;
         }

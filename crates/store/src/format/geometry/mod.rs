@@ -240,6 +240,17 @@ pub struct Survived {
 }
 
 impl Geometry {
+    /// Whether two are the same but for the directories, by number, in which home and devices were seen: a copy that
+    /// takes the place of another has others.
+    pub(crate) fn is_same_elsewhere(&self, other: &Geometry) -> bool {
+        let without_nodes = |geometry: &Geometry| {
+            let mut geometry = Geometry { home_node: Node::default(), ..geometry.clone() };
+            geometry.devices.iter_mut().for_each(|device| device.node = Node::default());
+            geometry
+        };
+        without_nodes(self) == without_nodes(other)
+    }
+
     /// The geometry of a new store at `home`, with random identities.
     ///
     /// Directories need not exist yet. Paths are resolved as far as they exist; devices in the home get paths relative

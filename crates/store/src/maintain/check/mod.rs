@@ -346,7 +346,7 @@ impl<'c> Checker<'c> {
             self.found(problem.on(slot.entry.number));
         }
         let found = Superblock::read(&*slot.device)?.map(|found| found.superblock);
-        if self.is_alone && found.is_some_and(|found| found.geometry != *self.engine.geometry()) {
+        if self.is_alone && found.is_some_and(|found| !found.geometry.is_same_elsewhere(&self.engine.geometry())) {
             let cause = "its geometry differs from that of the newest superblock";
             self.found(Problem::new(ProblemKind::Geometry, place, cause, Remedy::Repair).on(slot.entry.number));
         }

@@ -5,15 +5,15 @@
 //! moment when it was compared with its source: its lock is held, and that of the directory that takes its place.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::image::Image;
-use super::relation::{may_become, state_of_copy};
+use super::relation::{has_nothing_of_its_own, may_become, state_of_copy};
 use super::source::{COPY, Source, StoreSource};
-use super::staging::{Before, Staging, Transferred, directories_of, inside};
+use super::staging::{Before, PINS, Staging, Transferred, directories_of, inside};
 use super::verify::Verification;
 use super::{Copied, CopyOptions};
 use crate::Store;
@@ -52,6 +52,7 @@ struct Known {
 pub(crate) fn make(source: &mut dyn Source, to: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
     let home = Host.resolve(to);
     refuse_itself(&source.place(), &home)?;
+    refuse_name_of_staging(&home)?;
     let found = match aside::names_in(&home) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         names => {
@@ -75,6 +76,7 @@ pub(crate) fn make(source: &mut dyn Source, to: &Path, options: &CopyOptions, pr
 pub(crate) fn update(source: &mut dyn Source, to: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
     let home = Host.resolve(to);
     refuse_itself(&source.place(), &home)?;
+    refuse_name_of_staging(&home)?;
     let known = Known::open(&home)?;
     Copying { source, home, known: Some(known), options, progress }.run()
 }
@@ -91,6 +93,15 @@ fn refuse_itself(source: &Path, home: &Path) -> Result<()> {
         return usage("it is the source itself, or in it");
     }
     Ok(())
+}
+
+/// A copy whose name ends so would lie where another one is made.
+fn refuse_name_of_staging(home: &Path) -> Result<()> {
+    if home.extension().is_none_or(|extension| extension != super::staging::INCOMING) {
+        return Ok(());
+    }
+    let cause = format!("copies are made in directories whose names end in .{}", super::staging::INCOMING);
+    Err(Error::new(ErrorKind::Usage, COPY, cause).at(home).advise("name another one"))
 }
 
 fn refuse_mount_point(home: &Path) -> Result<()> {
@@ -211,6 +222,7 @@ impl Copying<'_> {
         for attempt in 1.. {
             match self.make(&staging, &image, &mut pace) {
                 Ok(transferred) => {
+                    self.source.is_there()?;
                     self.replace(&staging, &image, &mut pace)?;
                     drop(lock);
                     return Ok(self.report(&image, transferred));
@@ -244,7 +256,7 @@ impl Copying<'_> {
     }
 
     /// Removes what was left when the copy had taken its place. What else may be there is not in the way.
-    fn remove_left(&self, image: &Image) -> Result<()> {
+    fn remove_left(&mut self, image: &Image) -> Result<()> {
         if !aside::place_aside(&self.home).is_some_and(|place| place.exists()) {
             return Ok(());
         }
@@ -294,14 +306,15 @@ impl Copying<'_> {
     }
 
     /// The directory beside the copy, locked.
-    fn take_place(&self, image: &Image) -> Result<(PathBuf, Vec<Box<dyn Lock>>)> {
-        let usage = |cause: &str| Error::new(ErrorKind::Usage, COPY, cause).at(&self.home);
+    fn take_place(&mut self, image: &Image) -> Result<(PathBuf, Vec<Box<dyn Lock>>)> {
+        let home = self.home.clone();
+        let usage = |cause: &str| Error::new(ErrorKind::Usage, COPY, cause).at(&home);
         let place = aside::place_aside(&self.home).ok_or_else(|| usage("a copy has a name"))?;
         let fail = |error| Error::io(COPY, &place, error);
         let device = Host.device_with(&place, image.geometry.file_mode);
         if let Ok(names) = aside::names_in(&place)
             && !names.is_empty()
-            && !is_of_copying(&place, &names, image)?
+            && !is_of_copying(&place, &names, image, self.source)?
         {
             let error = Error::new(ErrorKind::Exists, COPY, "it is not what an earlier copy of this store left");
             return Err(error.at(&place).advise("the copy is made there: move it elsewhere"));
@@ -351,15 +364,49 @@ impl Copying<'_> {
         if self.known.is_none() {
             return aside::rename(&staging.place, &self.home).map_err(fail);
         }
+        self.carry_pins(&self.home, &staging.place)?;
         aside::exchange(&staging.place, &self.home).map_err(fail)?;
+        // What is removed now is no store of its own any more, whatever ends this.
+        staging.write_incoming(&image.geometry.store)?;
+        self.carry_pins(&staging.place, &self.home)?;
         let _ = pace.spend(0);
         staging.remove_all()
     }
+
+    /// Gives the pins of readers a second name: they hold locks on the files, and go on reading what stays.
+    fn carry_pins(&self, from: &Path, to: &Path) -> Result<()> {
+        let Some(known) = &self.known else { return Ok(()) };
+        let state = &known.image.state;
+        for directory in state.devices.iter().filter_map(|number| known.directories.get(number.index())?.as_ref()) {
+            let [from, to] = [from, to].map(|home| inside(home, directory).join(PINS));
+            let fail = |error| Error::io("keep the pins of readers in", &to, error);
+            let names = match aside::names_in(&from) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                names => names.map_err(fail)?,
+            };
+            if names.is_empty() {
+                continue;
+            }
+            let mode = fs::metadata(&from).map_err(fail)?.permissions();
+            match fs::create_dir(&to).and_then(|()| fs::set_permissions(&to, mode)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(fail(error)),
+                _ => {}
+            }
+            for name in names {
+                match fs::hard_link(from.join(&name), to.join(&name)) {
+                    // A reader has ended, or it is carried already.
+                    Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => {}
+                    linked => linked.map_err(fail)?,
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Whether a directory is what an earlier copy of this store left: it was begun, or has a superblock of this store, or
-/// nothing but a lock and what is not complete.
-fn is_of_copying(place: &Path, names: &[std::ffi::OsString], image: &Image) -> Result<bool> {
+/// Whether a directory is what an earlier copy of this store left: it was begun, or has nothing but a lock and what is
+/// not complete, or is a copy with nothing that the source lacks.
+fn is_of_copying(place: &Path, names: &[OsString], image: &Image, source: &mut dyn Source) -> Result<bool> {
     if names.iter().all(|name| name == LOCK || name.as_encoded_bytes().ends_with(TEMPORARY.as_bytes())) {
         return Ok(true);
     }
@@ -367,5 +414,11 @@ fn is_of_copying(place: &Path, names: &[std::ffi::OsString], image: &Image) -> R
         return Ok(bytes.starts_with(&image.geometry.store));
     }
     let found = Superblock::read(&*Host.device(place))?;
-    Ok(found.is_some_and(|found| found.superblock.geometry.store == image.geometry.store))
+    if found.is_none_or(|found| found.superblock.geometry.store != image.geometry.store) {
+        return Ok(false);
+    }
+    let store = Store::open_read_only_with(place, &OpenOptions::default())?;
+    let mut of_copy = StoreSource::new(&store);
+    let copy = of_copy.image()?;
+    has_nothing_of_its_own((&copy, image), source, &mut of_copy)
 }

@@ -31,7 +31,7 @@ mod tests;
 use std::path::Path;
 
 use self::source::StoreSource;
-pub use self::stream::Peer;
+pub use self::stream::{Incoming, Peer};
 use crate::Store;
 use crate::devices::bucket::BucketOptions;
 use crate::error::Result;

@@ -20,8 +20,6 @@ use crate::format::geometry::DeviceEntry;
 use crate::format::names::segment_path;
 use crate::index::catalog::{Position, State};
 
-/// Note of a copy: the sequence number and the chain of the last batch that came from its source.
-const BROUGHT_TO: &str = "replica.position";
 /// Note of a copy that was made beside a writer.
 pub(crate) const BESIDE_WRITER: &str = "replica.beside";
 /// Notes of a source that say nothing about its copy begin with one of these: about its devices, and as a copy.
@@ -76,6 +74,18 @@ pub(crate) fn may_become(
     }
 }
 
+/// Whether the source has everything that a copy has.
+///
+/// # Errors
+/// Any error of reading one of them.
+pub(super) fn has_nothing_of_its_own(
+    (copy, image): (&Image, &Image),
+    source: &mut dyn Source,
+    of_copy: &mut dyn Source,
+) -> Result<bool> {
+    Ok(matches!(relation(copy, image, source, of_copy)?, Relation::Same | Relation::Behind))
+}
+
 /// How a copy relates to an image of its source.
 ///
 /// # Errors
@@ -104,14 +114,20 @@ fn is_in(earlier: &Image, later: &Image, source: &mut dyn Source) -> Result<Opti
     let Some(last) = &earlier.last else { return Ok(Some(true)) };
     let Some(row) = later.state.segments.get(&segment) else { return Ok(None) };
     let is_same_segment = earlier.state.segments.get(&segment).is_some_and(|known| known.id() == row.id());
-    let Some(&device) = row.devices.first().filter(|_| is_same_segment && row.size_bytes >= offset.0) else {
+    if !is_same_segment || row.size_bytes < offset.0 {
         return Ok(Some(false));
-    };
-    let path = segment_path(row.id());
-    let file = ImageFile { device, path, size_bytes: row.size_bytes, kind: FileKind::Segment };
-    let mut found = Vec::new();
-    source.read(&file, commit.0, (offset - commit) as usize, &mut found)?;
-    Ok(Some(found == last.record))
+    }
+    // Damage of one copy says nothing.
+    for &device in &row.devices {
+        let file =
+            ImageFile { device, path: segment_path(row.id()), size_bytes: row.size_bytes, kind: FileKind::Segment };
+        let mut found = Vec::new();
+        source.read(&file, commit.0, (offset - commit) as usize, &mut found)?;
+        if found == last.record {
+            return Ok(Some(true));
+        }
+    }
+    Ok(Some(false))
 }
 
 fn by_history(copy: &Image, image: &Image) -> Relation {
@@ -121,18 +137,13 @@ fn by_history(copy: &Image, image: &Image) -> Relation {
     let is_dropped = image.history.entries().next().is_some_and(|oldest| oldest.last_batch >= sequence);
     match had {
         Some(had) if had >= sequence => Relation::Behind,
-        None if is_dropped && is_as_brought(&copy.state) => Relation::Behind,
+        // Whoever wrote it may have been this source, or one that was put back from a backup since.
+        None if is_dropped => {
+            Relation::Apart("the source was opened so often since that it no longer knows the writer of its last batch")
+        }
         None => Relation::Apart("it was written to, and the source does not know its writer"),
         Some(_) => Relation::Apart("the source was put back from a backup"),
     }
-}
-
-fn is_as_brought(state: &State) -> bool {
-    state.notes.get(BROUGHT_TO) == Some(&encode(state.position))
-}
-
-fn encode(position: Position) -> Vec<u8> {
-    [position.sequence, position.chain].into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
 /// The index of a copy of an image. For readers of the copy, it is newer than what they know.
@@ -140,7 +151,6 @@ pub(crate) fn state_of_copy(image: &Image, before: Option<&Image>) -> State {
     let mut state = image.state.clone();
     let notes = Arc::make_mut(&mut state.notes);
     notes.retain(|name, _| !OF_SOURCE.iter().any(|of| name.starts_with(of)));
-    notes.insert(BROUGHT_TO.to_owned(), encode(state.position));
     let known = before.map_or(0, |before| before.state.version);
     state.version = state.version.max(known + 1);
     state

@@ -43,6 +43,13 @@ pub(crate) trait Source {
     /// # Errors
     /// [`ErrorKind::NotFound`] if the file was freed; the file is shorter, or cannot be read.
     fn read(&mut self, file: &ImageFile, offset: u64, length: usize, onto: &mut Vec<u8>) -> Result<()>;
+    /// Whether who asked for the copy still waits for it.
+    ///
+    /// # Errors
+    /// The other side is gone.
+    fn is_there(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// An open store as a source.
@@ -114,7 +121,10 @@ impl StoreSource {
     fn image_of(&self, view: &View, found: Survey) -> Result<Image> {
         let state = view.state.clone();
         let last = self.last_batch(&state)?;
-        if last.as_ref().is_some_and(|last| !found.history.contains(last.epoch)) {
+        // Of a long history, only the newest epochs are left: its oldest may have begun behind that batch.
+        let is_dropped =
+            found.history.entries().next().is_some_and(|oldest| oldest.last_batch >= state.position.sequence);
+        if !is_dropped && last.as_ref().is_some_and(|last| !found.history.contains(last.epoch)) {
             let cause = "its superblocks do not know the writer of its last batch";
             let error = Error::new(ErrorKind::Lost, COPY, cause).at(&found.home);
             return Err(error.advise("run granulo store repair first"));

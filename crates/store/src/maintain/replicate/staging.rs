@@ -34,7 +34,7 @@ use crate::index::table::INDEX_DIRECTORY;
 /// Says what a directory is going to be.
 pub(crate) const INCOMING: &str = "incoming";
 /// Directory of readers' pins.
-const PINS: &str = "index/pins";
+pub(super) const PINS: &str = "index/pins";
 /// Bytes of a sorted table that tell it from any other: its footer.
 const FOOTER_BYTES: u64 = 4096;
 /// Bytes that are read at once.
@@ -271,14 +271,22 @@ impl<'s> Staging<'s> {
         let written = device.open(&temporary, mode).map_err(|error| fail(&*device, &temporary, error))?;
         transferred.files += 1;
         let mut piece = Vec::new();
-        while done < file.size_bytes {
-            piece.clear();
-            let length = (file.size_bytes - done).min(PIECE_BYTES);
-            source.read(&of, done, length as usize, &mut piece)?;
-            written.append_at(&piece, done).map_err(|error| fail(&*device, &temporary, error))?;
-            done += length;
-            transferred.bytes += length;
-            pace.spend(length)?;
+        let mut write = || -> Result<()> {
+            while done < file.size_bytes {
+                piece.clear();
+                let length = (file.size_bytes - done).min(PIECE_BYTES);
+                source.read(&of, done, length as usize, &mut piece)?;
+                written.append_at(&piece, done).map_err(|error| fail(&*device, &temporary, error))?;
+                done += length;
+                transferred.bytes += length;
+                pace.spend(length)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = write() {
+            // The next attempt makes it again, and needs the room.
+            let _ = device.remove(&temporary);
+            return Err(error);
         }
         let named = written.sync().and_then(|()| device.rename(&temporary, &file.path));
         named.map_err(|error| fail(&*device, &file.path, error))
@@ -505,12 +513,16 @@ pub(super) fn is_earlier(bytes: &[u8], image: &Image, source: &mut dyn Source) -
         // Nothing was written then.
         return Ok(store == image.geometry.store && at.rest().is_empty() && offset == 0);
     };
-    let Some(&device) = row.devices.first().filter(|_| store == image.geometry.store) else { return Ok(false) };
-    let path = segment_path(row.id());
-    let file = ImageFile { device, path, size_bytes: row.size_bytes, kind: FileKind::Segment };
-    let mut found = Vec::new();
-    source.read(&file, commit, (offset - commit) as usize, &mut found)?;
-    Ok(found == at.rest())
+    for &device in row.devices.iter().filter(|_| store == image.geometry.store) {
+        let file =
+            ImageFile { device, path: segment_path(row.id()), size_bytes: row.size_bytes, kind: FileKind::Segment };
+        let mut found = Vec::new();
+        source.read(&file, commit, (offset - commit) as usize, &mut found)?;
+        if found == at.rest() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether two tables are the same, by what tells one from another.

@@ -6,8 +6,13 @@
 //! it ended.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use super::image::{FileKind, Image, ImageFile};
 use super::source::{COPY, Source, StoreSource};
@@ -24,10 +29,45 @@ use crate::progress::Progress;
 /// Most bytes that are asked for at once.
 const LONGEST_READ_BYTES: u32 = 16 << 20;
 
+/// How long it may take until what a peer said before it ended is there.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Answers that may come before: to what was asked ahead.
+const MOST_BEFORE: usize = 2;
+
+/// What a peer says: bytes without a buffer before them.
+pub trait Incoming: Read {
+    /// Waits for more, or for the end, at most so long; returns whether there is any.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    fn arrives(&self, within: Duration) -> io::Result<bool>;
+}
+
+impl<T: Read + AsFd> Incoming for T {
+    fn arrives(&self, within: Duration) -> io::Result<bool> {
+        let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+        let mut one = [PollFd::new(self, PollFlags::IN)];
+        Ok(retry_on_intr(|| poll(&mut one, Some(&within)))? > 0)
+    }
+}
+
+/// What has arrived; a peer that lives on is not waited for.
+struct Arrived<'a> {
+    from: &'a mut dyn Incoming,
+    until: Instant,
+}
+
+impl Read for Arrived<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let is_there = self.from.arrives(self.until.saturating_duration_since(Instant::now()))?;
+        if is_there { self.from.read(buffer) } else { Ok(0) }
+    }
+}
+
 /// Another granulo that is talked to: `granulo store serve`, or who has started that.
 pub struct Peer<'p> {
     /// What it says.
-    pub from: &'p mut dyn Read,
+    pub from: &'p mut dyn Incoming,
     /// What it is told.
     pub to: &'p mut dyn Write,
     /// Where it is, for messages.
@@ -36,7 +76,24 @@ pub struct Peer<'p> {
 
 impl Peer<'_> {
     fn send(&mut self, frame: &Frame) -> Result<()> {
-        frame.send(self.to).map_err(|error| self.at(error))
+        match frame.send(self.to) {
+            // Not that the frame is too long.
+            Err(error) if error.kind() == ErrorKind::Io => Err(self.last_words().unwrap_or_else(|| self.at(error))),
+            sent => sent.map_err(|error| self.at(error)),
+        }
+    }
+
+    /// Why the other side has ended, if it said so.
+    fn last_words(&mut self) -> Option<Error> {
+        let mut from = Arrived { from: &mut *self.from, until: Instant::now() + LAST_WORDS };
+        for _ in 0..=MOST_BEFORE {
+            match Frame::receive(&mut from) {
+                Ok(Some(Frame::Failed(failure))) => return Some(failure.into_error().at(&self.place)),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return None,
+            }
+        }
+        None
     }
 
     fn receive(&mut self) -> Result<Option<Frame>> {
@@ -64,11 +121,13 @@ type Ahead = (DeviceNumber, String, u64, usize);
 pub(super) struct RemoteSource<'s> {
     peer: Peer<'s>,
     ahead: Option<Ahead>,
+    /// Some file of the last image.
+    any: Option<ImageFile>,
 }
 
 impl<'s> RemoteSource<'s> {
     pub(super) fn new(peer: Peer<'s>) -> RemoteSource<'s> {
-        RemoteSource { peer, ahead: None }
+        RemoteSource { peer, ahead: None, any: None }
     }
 
     fn ask(&mut self, file: &ImageFile, offset: u64, length: usize) -> Result<()> {
@@ -105,7 +164,16 @@ impl Source for RemoteSource<'_> {
         self.drop_ahead()?;
         self.peer.send(&Frame::GetImage)?;
         let Frame::Image(bytes) = self.peer.answer()? else { return Err(self.peer.at(strange())) };
-        decode_image(&bytes).ok_or_else(|| self.peer.at(strange()))
+        let image = decode_image(&bytes).ok_or_else(|| self.peer.at(strange()))?;
+        self.any = image.files().into_iter().next();
+        Ok(image)
+    }
+
+    fn is_there(&mut self) -> Result<()> {
+        self.drop_ahead()?;
+        let Some(file) = self.any.clone() else { return Ok(()) };
+        self.ask(&file, 0, 0)?;
+        self.peer.answer().map(drop)
     }
 
     fn read(&mut self, file: &ImageFile, offset: u64, length: usize, onto: &mut Vec<u8>) -> Result<()> {
@@ -173,7 +241,7 @@ pub(super) fn copy_to(
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let served = serve_source(source, &mut peer, &mut pace);
     // Who interrupts this process from a terminal interrupts the other one, too.
-    if progress.should_stop() && !matches!(served, Ok(Some(_))) {
+    if progress.should_stop() && is_end(&served) {
         return Ok(Copied { is_interrupted: true, ..Copied::default() });
     }
     match served? {
@@ -200,9 +268,24 @@ pub(super) fn copy_from(
         false => directory::update(&mut source, to, options, progress),
     };
     match copied {
-        Err(_) if progress.should_stop() => Ok(Copied { is_interrupted: true, ..Copied::default() }),
+        Err(error) if progress.should_stop() && is_of_stopping(&error) => {
+            Ok(Copied { is_interrupted: true, ..Copied::default() })
+        }
         copied => copied,
     }
+}
+
+/// Whether a conversation ended without a result, because of a request to stop.
+fn is_end(served: &Result<Option<Vec<u8>>>) -> bool {
+    match served {
+        Ok(said) => said.is_none(),
+        Err(error) => is_of_stopping(error),
+    }
+}
+
+/// Whether an error may be what a request to stop brings about: this side stops, or the other one has ended.
+fn is_of_stopping(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Io)
 }
 
 /// Does what the side that began wishes, with the store or the copy at `home`. That side is told of errors.
