@@ -116,8 +116,10 @@ impl FileSystem {
     fn read_info(&self, number: ObjectNumber) -> Outcome<Info> {
         let key = self.key_of(number)?;
         let status = self.store.stat(&key).map_err(|error| self.fail(error))?;
-        // The root is always there; until something is written of it, it has no number in the store.
-        let status = status.filter(|status| number == ROOT || status.entry.number == number).ok_or(Errno::STALE)?;
+        if status.is_none() && number == ROOT {
+            return Ok(Info::new(super::new_root()));
+        }
+        let status = status.filter(|status| status.entry.number == number).ok_or(Errno::STALE)?;
         let device = self.device_of(&key, &status.entry)?;
         Ok(Info::of(status, device))
     }

@@ -191,14 +191,17 @@ fn attend(
     outcome.and(ended)
 }
 
-/// The root of a new store has no record, and gets the attributes of its home.
+/// The root of a store to which nothing has been imported has no record, and gets one.
 fn make_root(store: &Store) -> Result<()> {
     let root = Key::root();
     if store.stat(&root)?.is_none() {
-        let now = file_system::now();
-        let attributes = Attributes { mode: 0o040_755, ..Attributes::of_directory(now) };
-        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        store.set_attributes(&root, &Attributes { uid, gid, ..attributes })?;
+        store.set_attributes(&root, &new_root())?;
     }
     Ok(())
+}
+
+/// What is seen of a root without a record: it belongs to who mounts it.
+fn new_root() -> Attributes {
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    Attributes { mode: 0o040_755, uid, gid, ..Attributes::of_directory(file_system::now()) }
 }

@@ -71,8 +71,8 @@ pub struct Total {
     pub metadata_bytes: u128,
     /// What the system would report as allocated, where that differs.
     pub reported_bytes: Option<u128>,
-    /// Space for its directories and symlinks, blocks and metadata; `None` if the source has none or the layout does not
-    /// model directories.
+    /// Space for its directories and symlinks, blocks and metadata; `None` if the source has none or the layout does
+    /// not model directories.
     pub tree_bytes: Option<u128>,
 }
 

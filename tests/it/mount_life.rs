@@ -134,3 +134,17 @@ fn a_store_is_not_mounted_over_its_own_files() {
         }
     }
 }
+
+#[test]
+fn a_store_whose_root_was_never_written_is_mounted() {
+    let Some(place) = Place::new() else { return };
+    let content = place.sandbox.path().join("content");
+    fs::write(&content, "one").unwrap();
+    run(args!["store", "put", place.store(), "file", &content]).ended(0);
+    let mounted = place.mount_with(&["-o", "ro"]);
+    let names: Vec<_> = fs::read_dir(&mounted.root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["file"]);
+    assert_eq!(fs::read(mounted.root.join("file")).unwrap(), b"one");
+    assert!(fs::metadata(&mounted.root).unwrap().is_dir());
+    mounted.unmount();
+}

@@ -195,20 +195,19 @@ fn check_target(target: &Path) -> Result<()> {
 }
 
 /// # Errors
-/// What is mounted would hide files of the store, or stand between them. The server would then wait for itself, and with
-/// it every process that syncs all file systems.
+/// What is mounted would hide files of the store, or stand between them. The server would then wait for itself, and
+/// with it every process that syncs all file systems.
 fn refuse_own_files(store: &Store, (home, options): (&Path, &Options), target: &Path) -> Result<()> {
     let geometry = store.geometry();
     let recorded = geometry.devices.iter().filter(|device| device.state != DeviceState::Gone);
-    let places = [home]
-        .into_iter()
-        .chain(recorded.map(|device| &*device.path))
-        .chain(options.devices.iter().map(|path| &**path));
-    let is_own = |place: &Path| {
+    // Those in the home are recorded relative to it.
+    let recorded = recorded.map(|device| home.join(&device.path));
+    let mut places = [home.to_owned()].into_iter().chain(recorded).chain(options.devices.iter().cloned());
+    let is_own = |place: PathBuf| {
         // A device that is elsewhere or lost has nothing here to hide.
         canonicalize(place).is_ok_and(|place| place.starts_with(target) || target.starts_with(&place))
     };
-    if !places.into_iter().any(is_own) {
+    if !places.any(is_own) {
         return Ok(());
     }
     let error = Error::new(ErrorKind::Usage, "mount at", "the store has its own files there").at(target);

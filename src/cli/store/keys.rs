@@ -1,9 +1,9 @@
 //! Keys on the command line: single ones, and patterns for several.
 //!
 //! A key that exists is that key, whatever characters it has. Otherwise `*`, `?`, `[…]` and `{…}` match within a name,
-//! also one that begins with a dot, and `**` any number of directories; a backslash takes the
-//! meaning from the character after it. A name that is not UTF-8 is no pattern. Only the directories that can have matches are
-//! listed. Keys come in the order of the arguments, those of a pattern in key order, each once.
+//! also one that begins with a dot, and `**` any number of directories; a backslash takes the meaning from the
+//! character after it. A name that is not UTF-8 is no pattern. Only the directories that can have matches are listed.
+//! Keys come in the order of the arguments, those of a pattern in key order, each once.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};

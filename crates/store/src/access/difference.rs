@@ -65,8 +65,8 @@ fn is_same(before: &Listed, after: &Listed) -> bool {
 }
 
 impl Differences {
-    /// Which of the walks has the lower key next, and so advances; an error counts as the lowest key, so that it is taken
-    /// alone. `None` at the end of both.
+    /// Which of the walks has the lower key next, and so advances; an error counts as the lowest key, so that it is
+    /// taken alone. `None` at the end of both.
     fn order(&mut self) -> Option<Ordering> {
         match (self.before.peek(), self.after.peek()) {
             (None, None) => None,

@@ -36,7 +36,8 @@ pub(super) fn has_batch(
     Some(false)
 }
 
-/// Whether a segment has a commit that `is_sought`, between `from`, where a batch begins, and the first damage; `None` if it cannot be read.
+/// Whether a segment has a commit that `is_sought`, between `from`, where a batch begins, and the first damage; `None`
+/// if it cannot be read.
 pub(crate) fn has_commit(
     device: &dyn Device,
     store: &[u8; 16],

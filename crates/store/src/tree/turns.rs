@@ -144,9 +144,9 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
         OpenTurns { turns: self }
     }
 
-    /// Commits the pieces in the order of their numbers, until the result of [`open`](Self::open) is dropped and the next
-    /// one is not there. For one thread, once. Errors go to the ledger. After a failure, here or of any other thread,
-    /// pieces are taken and dropped, so that nobody waits to hand one in.
+    /// Commits the pieces in the order of their numbers, until the result of [`open`](Self::open) is dropped and the
+    /// next one is not there. For one thread, once. Errors go to the ledger. After a failure, here or of any other
+    /// thread, pieces are taken and dropped, so that nobody waits to hand one in.
     pub(super) fn commit_all(&self) {
         let mut unsynced = UnsyncedBytes::default();
         let mut state = lock(&self.state);

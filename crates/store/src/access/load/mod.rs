@@ -28,10 +28,11 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
+pub(crate) use self::large::part_end;
+use self::large::{Large, PART_BYTES, Unread};
 use self::plan::{ATTRIBUTES_CHANGED, Planned, Scope, plan_all};
 use super::gather::{Span, Wanted};
 use crate::Store;
-use crate::devices::device::make_landing;
 use crate::devices::threads;
 use crate::engine::Engine;
 use crate::engine::pins::Loose;
@@ -48,16 +49,13 @@ use crate::index::paths::Ways;
 use crate::layout::granulo::Alignment;
 use crate::locks::lock;
 
+mod large;
 mod plan;
 
-/// Approximate size of a part of a large object, in bytes.
-const PART_BYTES: u64 = 2 << 20;
 /// Most planned ranges in the queue.
 const PLANNED: usize = 64;
 /// Most workers: memory grows with them.
 const MOST_THREADS: usize = 8;
-/// Bytes of units of large objects that are announced to the operating system before they are read.
-const AHEAD_BYTES: u64 = 16 << 20;
 /// Errors of records that are given the name of their object.
 const MOST_NAMED: u32 = 20;
 
@@ -368,16 +366,6 @@ impl Drop for Load {
     }
 }
 
-/// A large object.
-#[derive(Debug)]
-struct Large {
-    /// Header, key and attributes of its record.
-    head: Vec<u8>,
-    descriptor: Descriptor,
-    /// A part could not be read: the error has been given, and stands for all of it.
-    has_failed: AtomicBool,
-}
-
 /// Result of a reading step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadStep {
@@ -390,14 +378,6 @@ impl ReadStep {
     fn of(goes_on: bool) -> ReadStep {
         if goes_on { ReadStep::Done } else { ReadStep::Over }
     }
-}
-
-/// A large object with parts that are still to be read.
-#[derive(Debug)]
-struct Unread {
-    large: Arc<Large>,
-    at: u64,
-    is_announced: bool,
 }
 
 /// State that workers share.
@@ -528,22 +508,6 @@ fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).min(MOST_THREADS)
 }
 
-/// Where the part of a large object that begins at `at` ends: at the end of a unit, as a unit in two parts would be
-/// read and verified twice.
-pub(crate) fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
-    let mut begin = descriptor.packed_bytes();
-    for chunk in &descriptor.chunks {
-        let end = begin + chunk.stripes.length_bytes;
-        if at < end {
-            let unit = u64::from(chunk.stripes.unit_bytes);
-            let within = at.saturating_sub(begin);
-            return (begin + (within + PART_BYTES.max(unit)) / unit * unit).min(end);
-        }
-        begin = end;
-    }
-    descriptor.stored_bytes
-}
-
 impl SharedWork {
     /// Reads planned ranges until none is left or nobody wants more.
     fn run(&self, engine: &Engine, give: &dyn Fn(Result<Loaded>) -> bool) {
@@ -628,54 +592,6 @@ impl SharedWork {
             }
         }
         Ok(())
-    }
-
-    /// The next part of a large object; announces the parts after it to the operating system.
-    fn next_part(&self, engine: &Engine) -> Option<(Arc<Large>, Range<u64>)> {
-        let mut unread = lock(&self.large);
-        let mut ahead = 0;
-        for Unread { large, at, is_announced } in unread.iter_mut() {
-            if ahead >= AHEAD_BYTES {
-                break;
-            }
-            ahead += large.descriptor.stored_bytes - *at;
-            if !*is_announced {
-                engine.extents.will_read(&large.descriptor, AHEAD_BYTES);
-                *is_announced = true;
-            }
-        }
-        let front = unread.front_mut()?;
-        let large = Arc::clone(&front.large);
-        let range = front.at..part_end(&large.descriptor, front.at);
-        if range.end >= large.descriptor.stored_bytes {
-            unread.pop_front();
-        } else {
-            front.at = range.end;
-        }
-        Some((large, range))
-    }
-
-    fn part(&self, engine: &Engine, large: &Large, range: Range<u64>) -> Result<Loaded> {
-        let mut piece = Loaded::new(self);
-        let begin = make_landing(&mut piece.read, (range.end - range.start) as usize, 0);
-        if large.has_failed.load(Ordering::Relaxed) {
-            return Ok(Loaded::new(self));
-        }
-        if let Err(error) = engine.read_units(&large.descriptor, range.clone(), &mut piece.read) {
-            return match large.has_failed.swap(true, Ordering::Relaxed) {
-                true => Ok(Loaded::new(self)),
-                false => Err(self.explained(engine, error, |error| self.names.of_large(error, large))),
-            };
-        }
-        let head = piece.put_aside(&large.head);
-        let content = BufferRange { is_aside: false, bytes: begin..piece.read.len() };
-        piece.objects.push(PlacedObject {
-            head,
-            content,
-            offset: range.start,
-            content_bytes: large.descriptor.stored_bytes,
-        });
-        Ok(piece)
     }
 }
 

@@ -80,8 +80,8 @@ impl Volume {
         is_sound.then_some(bytes)
     }
 
-    /// Whether the bytes of a piece are those that were put, as far as can be told: of a part of an object, they cannot.
-    /// What replaces it would make a wrong answer of the bucket last.
+    /// Whether the bytes of a piece are those that were put, as far as can be told: of a part of an object, they
+    /// cannot. What replaces it would make a wrong answer of the bucket last.
     fn is_verified(&self, piece: &Piece, bytes: &[u8], begin: u64) -> bool {
         let Source::Object { object, offset: 0 } = &piece.source else { return true };
         let at = (piece.at - begin) as usize;

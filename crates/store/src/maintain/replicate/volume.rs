@@ -376,8 +376,8 @@ impl Copying<'_> {
         self.staging.remove_others(files)?;
         let before = self.known.as_ref().map(|known| &known.image);
         let mut state = state_of_copy(self.image, before);
-        // Of the state itself, not of whether somebody writes now. Behind a close, the next writer takes only space that
-        // no state before has.
+        // Of the state itself, not of whether somebody writes now. Behind a close, the next writer takes only space
+        // that no state before has.
         if self.image.last.as_ref().is_some_and(|last| !last.is_close) {
             Arc::make_mut(&mut state.notes).insert(BESIDE_WRITER.to_owned(), vec![1]);
         }
