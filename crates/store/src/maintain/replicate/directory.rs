@@ -366,8 +366,8 @@ impl Copying<'_> {
         }
         self.carry_pins(&self.home, &staging.place)?;
         aside::exchange(&staging.place, &self.home).map_err(fail)?;
-        // What is removed now is no store of its own any more, whatever ends this.
-        staging.write_incoming(&image.geometry.store)?;
+        // What is removed now is no store of its own any more, whatever ends this. A full disk does not end it.
+        let _ = staging.write_incoming(&image.geometry.store);
         self.carry_pins(&staging.place, &self.home)?;
         let _ = pace.spend(0);
         staging.remove_all()

@@ -455,7 +455,7 @@ impl<'s> Staging<'s> {
         }
         // Until here, what is left is known to be a copy of this store.
         let device = self.home_device();
-        [INCOMING, SUPERBLOCK].into_iter().try_for_each(|name| self.remove(&*device, name))
+        [SUPERBLOCK, INCOMING].into_iter().try_for_each(|name| self.remove(&*device, name))
     }
 
     /// Removes the directory with everything that a store has in it.
