@@ -1,6 +1,7 @@
 //! `granulo unmount`: end a mount.
 
 use std::fs::{File, canonicalize};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -22,8 +23,9 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Unmount a store that granulo mount has mounted
 ///
-/// Everything is durable when this returns. If a program still has a file open, it is unmounted from the tree of names
-/// now, and ends when nobody uses it any more; the exit status is 1 then.
+/// Everything is durable when this returns 0; if the devices have no room for it, it stays mounted. If a program still
+/// has a file open, it is unmounted from the tree of names now, and ends when nobody uses it any more; the exit status
+/// is 1 then.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  granulo unmount /mnt")]
 pub(super) struct UnmountArguments {
@@ -40,8 +42,16 @@ impl UnmountArguments {
         }
         // What is open for writing stays pending until it is closed; all else is durable now.
         let made_durable = File::open(&mount.point).and_then(|root| root.sync_all());
+        let is_durable = made_durable.is_ok();
         if let Err(error) = made_durable {
-            output::warn(&Error::io("make durable what is mounted at", &mount.point, error).to_string());
+            let has_room = !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            let error = Error::io("make durable what is mounted at", &mount.point, error);
+            if !has_room {
+                return Err(error.advise(
+                    "it is still mounted: make room on the devices and repeat this, or give up the last changes with umount",
+                ));
+            }
+            output::warn(&error.to_string());
         }
         let unmounted = unmount_at(&mount.point)?;
         if unmounted == Unmounted::WhenUnused {
@@ -53,12 +63,14 @@ impl UnmountArguments {
         if is_here && !mount.options.split(',').any(|option| option == "ro") {
             wait_for_end(Path::new(&mount.source));
         }
-        Ok(Ended::Well)
+        Ok(if is_durable { Ended::Well } else { Ended::Amiss })
     }
 
     fn mount(&self) -> Result<Mount> {
-        // The target itself may not answer, so its directory is resolved.
+        // The target itself may not answer, so its directory is resolved; unless it is a symbolic link, which answers.
+        let is_link = self.target.read_link().is_ok();
         let target = match (self.target.parent(), self.target.file_name()) {
+            _ if is_link => canonicalize(&self.target),
             (Some(above), Some(name)) => {
                 let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
                 canonicalize(above).map(|above| above.join(name))

@@ -354,7 +354,7 @@ impl Builder<'_> {
             return Ok(());
         }
         let cause = format!(
-            "{} files with {} or more do not begin at multiples of {BLOCK_BYTES} bytes, or are compressed",
+            "at least {} files with {} do not begin at multiples of {BLOCK_BYTES} bytes, or are compressed",
             format_count(u128::from(self.imaged.copied_files) + 1),
             format_size(copied.into())
         );

@@ -78,6 +78,7 @@ impl FileSystem {
         flags: u32,
         kills_set_gid: bool,
     ) -> Outcome<Reply> {
+        is_settable(name)?;
         self.settle(Some(number));
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
@@ -87,6 +88,7 @@ impl FileSystem {
     }
 
     pub(super) fn remove_xattr(&self, number: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
+        is_settable(name)?;
         self.settle(Some(number));
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
@@ -103,6 +105,18 @@ impl FileSystem {
             Ok(())
         })?;
         Ok(Reply::empty())
+    }
+}
+
+/// Whether a file system has attributes of this name, as xattr(7) has it. The kernel asks nobody's leave for those in
+/// `system.`: it is up to the file system which there are.
+fn is_settable(name: &[u8]) -> Outcome<()> {
+    const SPACES: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
+    match SPACES.iter().find_map(|space| name.strip_prefix(*space)) {
+        Some(b"") => Err(Errno::INVAL),
+        Some(_) => Ok(()),
+        None if name == ACCESS || name == DEFAULT => Ok(()),
+        None => Err(Errno::OPNOTSUPP),
     }
 }
 

@@ -186,7 +186,7 @@ fn attend(
     }
     let ended = system.end().map_err(|errno| {
         Error::new(ErrorKind::Io, "commit the last changes", os_message(&errno.into()))
-            .advise("they are lost; messages before this one say which files failed")
+            .advise("they are lost; messages before this one say what failed")
     });
     outcome.and(ended)
 }

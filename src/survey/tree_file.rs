@@ -198,7 +198,18 @@ mod tests {
     #[test]
     fn a_tree_without_names_is_read_back_whole_though_its_directories_tie() {
         let read = |record: &TreeRecord| record.tree(1 << 53, 1 << 100).unwrap();
-        let mut tree = read(&record((1..Ranking::ALL.len() * KEPT).map(|number| number.to_string())));
+        // Half of them come first by files, half by bytes, and the rankings keep some of each.
+        let mut record = record((1..Ranking::ALL.len() * KEPT).map(|number| number.to_string()));
+        let sums = |files, size_bytes| {
+            let tally = Tally { files, size_bytes, ..Tally::default() };
+            SumsRecord::of(&Sums { tally, ..Sums::default() }, false)
+        };
+        record.nodes[0].subtree = sums(1 << 20, 1 << 40);
+        for (at, node) in record.nodes.iter_mut().enumerate().skip(1) {
+            let figures = if at % 2 == 0 { (2, 0) } else { (1, 100) };
+            (node.subtree, node.own) = (sums(figures.0, figures.1), sums(figures.0, figures.1));
+        }
+        let mut tree = read(&record);
         tree.anonymise();
         let stored = TreeRecord::of(&tree, true);
         assert!(stored.nodes.len() > KEPT, "more than one ranking keeps is there");

@@ -148,3 +148,30 @@ fn a_store_whose_root_was_never_written_is_mounted() {
     assert!(fs::metadata(&mounted.root).unwrap().is_dir());
     mounted.unmount();
 }
+
+#[test]
+fn attributes_that_no_file_system_has_are_refused() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    let path = mounted.root.join("file");
+    fs::write(&path, "one").unwrap();
+    let set = |name: &str| rustix::fs::setxattr(&path, name, b"x", rustix::fs::XattrFlags::empty());
+    for name in ["system.evil", "foo.a"] {
+        assert_eq!(set(name), Err(rustix::io::Errno::OPNOTSUPP), "{name}");
+        assert!(rustix::fs::removexattr(&path, name).is_err());
+    }
+    set("user.a").unwrap();
+    set("security.a").unwrap();
+    set("trusted.a").unwrap();
+    mounted.unmount();
+}
+
+#[test]
+fn a_mount_is_ended_by_a_link_to_its_directory() {
+    let Some(place) = Place::new() else { return };
+    let mut mounted = place.mount();
+    let link = place.sandbox.path().join("link");
+    std::os::unix::fs::symlink(&mounted.root, &link).unwrap();
+    finish(granulo().arg("unmount").arg(&link)).ended(0);
+    assert!(mounted.child.wait().unwrap().success());
+}

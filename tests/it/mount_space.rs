@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 use rustix::io::Errno;
 
-use crate::harness::run;
+use crate::harness::{finish, granulo, run};
 use crate::mounted::{Mounted, PATIENCE, Place, segment_bytes};
 use crate::nasty::content;
 
@@ -197,4 +197,23 @@ fn space_comes_back_at_intervals() {
     drop(held);
     mounted.unmount();
     place.check();
+}
+
+#[test]
+fn it_stays_mounted_while_there_is_no_room_for_the_last_changes() {
+    let Some(small) = Small::new(24) else { return };
+    let mounted = small.mount(&["--commit-every", "1h", "--free-every", "0s"]);
+    fs::write(mounted.root.join("file"), content(200_000)).unwrap();
+    let hog = small.device().join("hog");
+    let filled = fs::write(&hog, vec![1; 64 << 20]).unwrap_err();
+    assert_eq!(filled.raw_os_error(), Some(28));
+    let refused = finish(granulo().arg("unmount").arg(&mounted.root)).ended(2).said();
+    assert!(refused.contains("still mounted") && refused.contains("No space"), "{refused}");
+    assert!(fs::read(mounted.root.join("file")).unwrap() == content(200_000));
+    fs::remove_file(&hog).unwrap();
+    mounted.unmount();
+    let mounted = small.mount(&[]);
+    assert!(fs::read(mounted.root.join("file")).unwrap() == content(200_000));
+    mounted.unmount();
+    small.check();
 }
