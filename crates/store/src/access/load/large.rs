@@ -78,16 +78,16 @@ impl SharedWork {
         Some((large, range))
     }
 
-    /// Reads a part of a large object; nothing of one that another part of which could not be read.
+    /// Reads a part of a large object; once a part of it could not be read, all others are empty.
     ///
     /// # Errors
-    /// The part cannot be read; or the error was given already, then there is an empty piece.
+    /// The first part that cannot be read.
     pub(super) fn part(&self, engine: &Engine, large: &Large, range: Range<u64>) -> Result<Loaded> {
         let mut piece = Loaded::new(self);
-        let begin = make_landing(&mut piece.read, (range.end - range.start) as usize, 0);
         if large.has_failed.load(Ordering::Relaxed) {
-            return Ok(Loaded::new(self));
+            return Ok(piece);
         }
+        let begin = make_landing(&mut piece.read, (range.end - range.start) as usize, 0);
         if let Err(error) = engine.read_units(&large.descriptor, range.clone(), &mut piece.read) {
             return match large.has_failed.swap(true, Ordering::Relaxed) {
                 true => Ok(Loaded::new(self)),

@@ -13,11 +13,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::image::{FileKind, Image, ImageFile};
-use super::source::Source;
+use super::image::Image;
+use super::source::{Source, has_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceEntry;
-use crate::format::names::segment_path;
 use crate::index::catalog::{Position, State};
 
 /// Note of a copy that was made beside a writer.
@@ -117,17 +116,7 @@ fn is_in(earlier: &Image, later: &Image, source: &mut dyn Source) -> Result<Opti
     if !is_same_segment || row.size_bytes < offset.0 {
         return Ok(Some(false));
     }
-    // Damage of one copy says nothing.
-    for &device in &row.devices {
-        let file =
-            ImageFile { device, path: segment_path(row.id()), size_bytes: row.size_bytes, kind: FileKind::Segment };
-        let mut found = Vec::new();
-        source.read(&file, commit.0, (offset - commit) as usize, &mut found)?;
-        if found == last.record {
-            return Ok(Some(true));
-        }
-    }
-    Ok(Some(false))
+    has_bytes(source, row, commit, &last.record).map(Some)
 }
 
 fn by_history(copy: &Image, image: &Image) -> Relation {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::image::{Image, ImageFile, LastBatch};
+use super::image::{FileKind, Image, ImageFile, LastBatch};
 use crate::Store;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::names;
@@ -18,11 +18,12 @@ use crate::engine::View;
 use crate::engine::pins::Pin;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceState;
-use crate::format::ids::{DeviceNumber, SegmentId};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentId};
+use crate::format::names::segment_path;
 use crate::format::record::Record;
 use crate::format::segment::Commit;
 use crate::index::Snapshot;
-use crate::index::catalog::{Position, State};
+use crate::index::catalog::{Position, SegmentRow, State};
 
 /// How often a state is taken again because a writer goes on meanwhile.
 const ATTEMPTS: usize = 8;
@@ -50,6 +51,23 @@ pub(crate) trait Source {
     fn is_there(&mut self) -> Result<()> {
         Ok(())
     }
+}
+
+/// Whether some copy of a segment has these bytes from an offset on. Damage of another one says nothing.
+///
+/// # Errors
+/// Any error of reading the source.
+pub(super) fn has_bytes(source: &mut dyn Source, row: &SegmentRow, from: LogOffset, bytes: &[u8]) -> Result<bool> {
+    for &device in &row.devices {
+        let path = segment_path(row.id());
+        let file = ImageFile { device, path, size_bytes: row.size_bytes, kind: FileKind::Segment };
+        let mut found = Vec::new();
+        source.read(&file, from.0, bytes.len(), &mut found)?;
+        if found == bytes {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// An open store as a source.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::image::{FileKind, Image, ImageFile};
-use super::source::{COPY, Source};
+use super::source::{COPY, Source, has_bytes};
 use crate::devices::aside;
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::devices::host::LOCK;
@@ -25,8 +25,8 @@ use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::decode::Decoder;
 use crate::format::geometry::{DeviceState, Geometry, random_identity};
-use crate::format::ids::{DeviceNumber, SegmentNumber};
-use crate::format::names::{EXTENTS, SEGMENTS, TEMPORARY, segment_path};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::names::{EXTENTS, SEGMENTS, TEMPORARY};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::catalog::{Position, State, manifest};
 use crate::index::table::INDEX_DIRECTORY;
@@ -513,16 +513,8 @@ pub(super) fn is_earlier(bytes: &[u8], image: &Image, source: &mut dyn Source) -
         // Nothing was written then.
         return Ok(store == image.geometry.store && at.rest().is_empty() && offset == 0);
     };
-    for &device in row.devices.iter().filter(|_| store == image.geometry.store) {
-        let file =
-            ImageFile { device, path: segment_path(row.id()), size_bytes: row.size_bytes, kind: FileKind::Segment };
-        let mut found = Vec::new();
-        source.read(&file, commit, (offset - commit) as usize, &mut found)?;
-        if found == at.rest() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let is_of_its_length = at.rest().len() as u64 == offset - commit;
+    Ok(store == image.geometry.store && is_of_its_length && has_bytes(source, row, LogOffset(commit), at.rest())?)
 }
 
 /// Whether two tables are the same, by what tells one from another.
