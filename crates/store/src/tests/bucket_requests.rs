@@ -187,8 +187,11 @@ fn many_are_read_in_fewer_requests_than_they_are() {
         found.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(found.into_inner(), 100);
-    let reads = bucket.asked()[2];
-    assert!(reads <= 6, "{reads}");
+    // A run of bytes that is read at once may end in an object, and threads that overtake each other may have some of
+    // it read ahead as well.
+    let (reads, objects) = (bucket.asked()[2], reader.status(false).unwrap().bucket.unwrap().fast.objects);
+    let runs = 1 + 1000 * 3000 / (1 << 20);
+    assert!(reads <= 2 * (objects + runs) && reads < 25, "{reads} of {objects}");
 }
 
 fn platform(memory: &Memory) -> BucketPlatform {
