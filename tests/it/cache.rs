@@ -356,7 +356,7 @@ fn what_cannot_be_followed_is_counted_and_the_rest_stands() {
     let trace = trace_in(sandbox.path(), text);
     let ran = run(args!["cache", &trace, "--json", "--block-size", "16,4K"]).ended(1);
     let (json, said) = (ran.json(), ran.said());
-    assert!(said.contains("longer than 64 GiB (the longest 8.00 EiB)") && said.contains("--longest"), "{said}");
+    assert!(said.contains("longer than 64 GiB (the longest 8.00 EiB)") && said.contains("--longest-request"), "{said}");
     assert_eq!((&json["seen"]["too_long"], &json["seen"]["reads"]), (&1.into(), &3.into()), "{said}");
     assert_eq!(json["block_sizes"][1]["blocks"], 2);
     // A trace without reads and writes has no result, and this is reported.

@@ -49,7 +49,7 @@ pub(super) struct CacheArguments {
     mapped: Mapped,
     /// Skip longer requests, and count them
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64GiB")]
-    longest: u64,
+    longest_request: u64,
 
     /// Block sizes [default: 1K,2K,4K,8K,16K,32K,64K]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Caches")]
@@ -280,7 +280,7 @@ impl CacheArguments {
             device,
             base_seconds: self.base.unwrap_or(0.0),
             targets: if self.target.is_empty() { vec![0.5, 0.2, 0.1, 0.05, 0.02, 0.01] } else { self.target.clone() },
-            longest_bytes: self.longest,
+            longest_bytes: self.longest_request,
             threads: self.threads.map_or_else(processors, usize::from),
         })
     }
@@ -298,9 +298,9 @@ impl CacheArguments {
         let seen = &study.seen;
         if seen.too_long > 0 {
             warnings.push(format!(
-                "{} requests are longer than {} (the longest {}) and were left out; --longest takes them",
+                "{} requests are longer than {} (the longest {}) and were left out; --longest-request takes them",
                 format_count(seen.too_long.into()),
-                format_size(self.longest.into()),
+                format_size(self.longest_request.into()),
                 format_size(seen.longest_bytes.into()),
             ));
         }
