@@ -81,27 +81,40 @@ fn what_does_not_fit_the_cache_is_read_again() {
     }
     let sandbox = sandbox();
     let tree = tree(&sandbox, 24);
-    let ran = run(args![
-        "bench",
-        "cache",
-        "--json",
-        "--scratch",
-        sandbox.path(),
-        "--block-sizes",
-        "1K,4K",
-        "--cache-sizes",
-        "8M,96M",
-        "--rounds",
-        "2",
-        "--tree",
-        &tree,
-        "--",
-        "sh",
-        "-c",
-        "cat below/data below/data below/data > /dev/null"
-    ])
-    .ended(0);
-    let document: Document = serde_json::from_slice(&ran.stdout).unwrap();
+    let measure = || -> Document {
+        let ran = run(args![
+            "bench",
+            "cache",
+            "--json",
+            "--scratch",
+            sandbox.path(),
+            "--block-sizes",
+            "1K,4K",
+            "--cache-sizes",
+            "8M,96M",
+            "--rounds",
+            "2",
+            "--tree",
+            &tree,
+            "--",
+            "sh",
+            "-c",
+            "cat below/data below/data below/data > /dev/null"
+        ])
+        .ended(0);
+        serde_json::from_slice(&ran.stdout).unwrap()
+    };
+    // Other tests empty the caches of the machine, and then what fits is read again, too. That they do it in each of
+    // several runs is next to impossible.
+    let is_undisturbed =
+        |document: &Document| [1024, 4096].iter().all(|&block| cell(document, 96 * MIB, block).read_bytes < 40 * MIB);
+    let mut document = measure();
+    for _ in 0..4 {
+        if is_undisturbed(&document) {
+            break;
+        }
+        document = measure();
+    }
     assert!(document.complete);
     let of = details(&document);
     assert_eq!(of.workload, "sh -c cat below/data below/data below/data > /dev/null");
