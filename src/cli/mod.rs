@@ -177,8 +177,8 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
 fn arguments(given: Vec<OsString>) -> Result<Option<Vec<OsString>>> {
     #[cfg(feature = "fuse")]
     if given.first().is_some_and(mount::helper::is_called_by) {
-        return match mount::helper::request(given.into_iter().skip(1))? {
-            mount::helper::Request::Mount(arguments) => Ok(Some(arguments)),
+        return match mount::helper::request(given.into_iter().skip(1), rustix::process::geteuid().is_root())? {
+            mount::helper::Request::Run(arguments) => Ok(Some(arguments)),
             mount::helper::Request::Nothing => Ok(None),
         };
     }

@@ -31,7 +31,7 @@ impl FileSystem {
         };
         self.change_object(&live, &mut state, 0, |info| {
             if let Some((handle, size)) = &resized {
-                handle.set_len(*size).map_err(|error| self.fail(error))?;
+                handle.set_len(*size).map_err(|error| self.fail_of(number, error))?;
             }
             change(info, new, now);
             Ok(())
@@ -82,9 +82,17 @@ impl FileSystem {
         self.settle(Some(number));
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
+        let mut is_set = false;
         // At once, because there may be too many for a record.
-        self.change_object_at_once(&live, &mut state, |info| set(info, (name, value), flags, kills_set_gid))?;
-        Ok(Reply::empty())
+        let changed = self.change_object_at_once(&live, &mut state, |info| {
+            set(info, (name, value), flags, kills_set_gid)?;
+            is_set = true;
+            Ok(())
+        });
+        match changed {
+            Err(Errno::INVAL) if is_set => Err(Errno::NOSPC),
+            changed => changed.map(|()| Reply::empty()),
+        }
     }
 
     pub(super) fn remove_xattr(&self, number: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
@@ -124,9 +132,9 @@ fn is_settable(name: &[u8]) -> Outcome<()> {
 fn set(info: &mut Info, (name, value): (&[u8], &[u8]), flags: u32, kills_set_gid: bool) -> Outcome<()> {
     let attributes = &mut info.attributes;
     let there = attributes.xattrs.binary_search_by(|(known, _)| known[..].cmp(name));
-    match (there, flags) {
-        (Ok(_), CREATE) => return Err(Errno::EXIST),
-        (Err(_), REPLACE) => return Err(Errno::NODATA),
+    match there {
+        Ok(_) if flags & CREATE > 0 => return Err(Errno::EXIST),
+        Err(_) if flags & REPLACE > 0 => return Err(Errno::NODATA),
         _ => {}
     }
     let mut is_kept = true;

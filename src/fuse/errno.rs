@@ -60,13 +60,14 @@ impl Log {
         (self.say)(line);
     }
 
-    /// What a program is told of a failure of the store. The reason is logged, unless the program could know it.
-    pub(super) fn errno(&self, error: &Error) -> Errno {
-        let errno = errno_of(error);
+    /// What a program is told of a failure of the store. The reason is logged, unless the program could know it, with
+    /// the path of the object if there is one.
+    pub(super) fn errno(&self, error: &Error, path: impl FnOnce() -> Option<String>) -> Errno {
         if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::Usage) {
-            self.say(&error.to_string());
+            let of = path().map_or_else(String::new, |path| format!("{path}: "));
+            self.say(&format!("{of}{error}"));
         }
-        errno
+        errno_of(error)
     }
 }
 
@@ -96,9 +97,12 @@ mod tests {
         let kept = Arc::clone(&lines);
         let log = Log::new(Box::new(move |line| lock(&kept).push(line.to_owned())));
         let full = Error::new(ErrorKind::NoSpace, "write", "the device is full");
-        assert_eq!((log.errno(&full), log.errno(&full)), (Errno::NOSPC, Errno::NOSPC));
-        assert_eq!(log.errno(&Error::new(ErrorKind::NotFound, "read", "no such object")), Errno::NOENT);
-        assert_eq!(*lock(&lines), ["cannot write: the device is full"]);
+        let path = || Some("a/b".to_owned());
+        assert_eq!((log.errno(&full, path), log.errno(&full, path)), (Errno::NOSPC, Errno::NOSPC));
+        assert_eq!(log.errno(&Error::new(ErrorKind::NotFound, "read", "no such object"), path), Errno::NOENT);
+        assert_eq!(*lock(&lines), ["a/b: cannot write: the device is full"]);
+        log.errno(&full, || None);
+        assert_eq!(lock(&lines)[1], "cannot write: the device is full");
         (0..100).for_each(|number| log.say(&format!("line {number}")));
         assert_eq!(lock(&lines).len(), MOST_LINES as usize);
     }

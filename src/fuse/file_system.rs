@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Buffer, Durability, Entry, Key, Kind, Store, Time};
+use crate::units::escape;
 
 /// Number of the root directory, in the store and in the protocol.
 pub(super) const ROOT: ObjectNumber = ObjectNumber(super::wire::ROOT_NODE);
@@ -79,7 +80,12 @@ impl FileSystem {
 
     /// What a program is told of a failure of the store.
     pub(super) fn fail(&self, error: Error) -> Errno {
-        self.log.errno(&error)
+        self.log.errno(&error, || None)
+    }
+
+    /// The same of an object that the kernel knows.
+    pub(super) fn fail_of(&self, number: ObjectNumber, error: Error) -> Errno {
+        self.log.errno(&error, || self.nodes.path(number).map(|path| escape(&path)))
     }
 
     /// The key of an entry of a directory.
@@ -104,7 +110,7 @@ impl FileSystem {
     pub(super) fn info<'s>(&self, live: &Live, state: &'s mut LiveState) -> Outcome<&'s mut Info> {
         if state.info.is_none() {
             let mut info = match &state.handle {
-                Some(handle) => Info::new(handle.attributes().map_err(|error| self.fail(error))?),
+                Some(handle) => Info::new(handle.attributes().map_err(|error| self.fail_of(live.number, error))?),
                 None => self.read_info(live.number)?,
             };
             info.attributes.ctime = state.lost_name.take().or(info.attributes.ctime);
@@ -115,7 +121,7 @@ impl FileSystem {
 
     fn read_info(&self, number: ObjectNumber) -> Outcome<Info> {
         let key = self.key_of(number)?;
-        let status = self.store.stat(&key).map_err(|error| self.fail(error))?;
+        let status = self.store.stat(&key).map_err(|error| self.fail_of(number, error))?;
         if status.is_none() && number == ROOT {
             return Ok(Info::new(super::new_root()));
         }
@@ -130,7 +136,8 @@ impl FileSystem {
             return Ok((0, 0));
         }
         let mut buffer = Buffer::default();
-        let object = self.store.read(key, &mut buffer).map_err(|error| self.fail(error))?.ok_or(Errno::STALE)?;
+        let object = self.store.read(key, &mut buffer).map_err(|error| self.fail_of(entry.number, error))?;
+        let object = object.ok_or(Errno::STALE)?;
         let numbers = object.content.as_chunks::<4>().0;
         match *numbers {
             [major, minor] => Ok((u32::from_le_bytes(major), u32::from_le_bytes(minor))),
@@ -149,8 +156,8 @@ impl FileSystem {
         };
         let mut shown = self.shown_as(live.number, info, names);
         if let Some(handle) = handle {
-            shown.size_bytes = handle.size_bytes().map_err(|error| self.fail(error))?;
-            let holes = handle.attributes().map_err(|error| self.fail(error))?.holes;
+            shown.size_bytes = handle.size_bytes().map_err(|error| self.fail_of(live.number, error))?;
+            let holes = handle.attributes().map_err(|error| self.fail_of(live.number, error))?.holes;
             shown.allocated_bytes = holes.map_or(shown.size_bytes, |holes| holes.data_bytes());
         }
         Ok(shown)
@@ -238,13 +245,13 @@ impl FileSystem {
             return Ok(());
         }
         match (&state.handle, &state.info) {
-            (Some(handle), info) => self.retry_after_freeing(|| {
+            (Some(handle), info) => self.retry_after_freeing(live.number, || {
                 let set = info.as_ref().map_or(Ok(()), |info| handle.set_attributes(&info.attributes));
                 set.and_then(|()| handle.commit(Durability::None))
             })?,
             (None, Some(info)) => {
                 let key = self.key_of(live.number)?;
-                self.retry_after_freeing(|| {
+                self.retry_after_freeing(live.number, || {
                     let mut batch = self.store.batch(Durability::None);
                     batch.set_attributes(&key, &info.attributes).and_then(|()| batch.commit())
                 })?;
@@ -321,7 +328,7 @@ impl FileSystem {
 
     /// Makes durable what was committed. Many at once share the work.
     pub(super) fn make_durable(&self) -> Outcome<()> {
-        self.retry_after_freeing(|| self.store.batch(Durability::Batch).commit())
+        self.retry_after_freeing(ROOT, || self.store.batch(Durability::Batch).commit())
     }
 }
 

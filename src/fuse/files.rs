@@ -54,7 +54,8 @@ impl FileSystem {
             true => HandleOptions::read(),
             false => HandleOptions::write(),
         };
-        let handle = self.store.open_object(&self.key_of(number)?, &options).map_err(|error| self.fail(error))?;
+        let handle =
+            self.store.open_object(&self.key_of(number)?, &options).map_err(|error| self.fail_of(number, error))?;
         if handle.number() != number {
             return Err(Errno::STALE);
         }
@@ -79,9 +80,9 @@ impl FileSystem {
             },
         };
         // Read-ahead asks for more than there is.
-        let there = handle.size_bytes().map_err(|error| self.fail(error))?.saturating_sub(offset);
+        let there = handle.size_bytes().map_err(|error| self.fail_of(number, error))?.saturating_sub(offset);
         let most_bytes = there.min(size.into()) as usize;
-        Reply::filled(most_bytes, |buffer| handle.read_at(buffer, offset)).map_err(|error| self.fail(error))
+        Reply::filled(most_bytes, |buffer| handle.read_at(buffer, offset)).map_err(|error| self.fail_of(number, error))
     }
 
     /// Reads a small file whose content is a record; `None` if it is not, or was moved or removed meanwhile, since
@@ -92,10 +93,11 @@ impl FileSystem {
         let is_small = |Listed { entry, .. }: &Listed| {
             entry.number == number && entry.kind == Kind::File && entry.size_bytes <= SMALL_BYTES
         };
-        if !self.store.entry(&key).map_err(|error| self.fail(error))?.is_some_and(|listed| is_small(&listed)) {
+        if !self.store.entry(&key).map_err(|error| self.fail_of(number, error))?.is_some_and(|listed| is_small(&listed))
+        {
             return Ok(None);
         }
-        let object = self.store.read(&key, &mut buffer).map_err(|error| self.fail(error))?;
+        let object = self.store.read(&key, &mut buffer).map_err(|error| self.fail_of(number, error))?;
         let Some(object) = object.filter(|object| object.entry.number == number) else { return Ok(None) };
         let content = object.content;
         let from = usize::try_from(offset).map_or(content.len(), |from| from.min(content.len()));
@@ -121,7 +123,7 @@ impl FileSystem {
             let mut state = lock(&live.state);
             let handle = self.open_handle(number, &mut state)?;
             self.change_object(&live, &mut state, bytes.len(), |info| {
-                self.retry_after_freeing(|| handle.write_at(bytes, offset))?;
+                self.retry_after_freeing(number, || handle.write_at(bytes, offset))?;
                 change(info);
                 Ok(())
             })?;
@@ -174,7 +176,7 @@ impl FileSystem {
         let mut state = lock(&live.state);
         let handle = self.open_handle(number, &mut state)?;
         let is_size_kept = mode & KEEP_SIZE > 0;
-        let size = handle.size_bytes().map_err(|error| self.fail(error))?;
+        let size = handle.size_bytes().map_err(|error| self.fail_of(number, error))?;
         self.change_object(&live, &mut state, 0, |info| {
             let changed = match mode & !KEEP_SIZE {
                 0 if end > size && !is_size_kept => handle.set_len(end),
@@ -183,7 +185,7 @@ impl FileSystem {
                 ZERO_RANGE => handle.zero_range(offset..end),
                 _ => return Err(Errno::OPNOTSUPP),
             };
-            changed.map_err(|error| self.fail(error))?;
+            changed.map_err(|error| self.fail_of(number, error))?;
             changed_by(info, header);
             Ok(())
         })?;
@@ -195,11 +197,11 @@ impl FileSystem {
     /// The next data or hole from an offset on.
     pub(super) fn seek(&self, number: ObjectNumber, offset: u64, whence: u32) -> Outcome<Reply> {
         let handle = self.handle(number)?;
-        let size = handle.size_bytes().map_err(|error| self.fail(error))?;
+        let size = handle.size_bytes().map_err(|error| self.fail_of(number, error))?;
         if offset >= size {
             return Err(Errno::NXIO);
         }
-        let holes = handle.attributes().map_err(|error| self.fail(error))?.holes;
+        let holes = handle.attributes().map_err(|error| self.fail_of(number, error))?.holes;
         let runs = holes.map_or_else(|| vec![(0, size)], |Holes { data, .. }| data);
         let run = runs.iter().map(|&(at, length)| at..at + length).find(|run| run.end > offset);
         let found = match (whence, run) {
@@ -229,7 +231,7 @@ impl FileSystem {
         while copied < length {
             let wanted = buffer.len().min((length - copied) as usize);
             let read = source.read_at(&mut buffer[..wanted], from_offset + copied);
-            let piece = read.map_err(|error| self.fail(error)).and_then(|read| {
+            let piece = read.map_err(|error| self.fail_of(from, error)).and_then(|read| {
                 if read > 0 {
                     self.write_by(to, to_offset + copied, &buffer[..read], |info| changed_by(info, header))?;
                 }

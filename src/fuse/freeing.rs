@@ -14,6 +14,7 @@ use super::file_system::FileSystem;
 use crate::error::{ErrorKind, Result};
 use crate::locks::lock;
 use crate::progress::Progress;
+use crate::store::ids::ObjectNumber;
 use crate::store::{Choice, CompactOptions};
 
 /// Segments and extent files with at least this percentage of dead bytes are freed at intervals, if that frees at least
@@ -64,13 +65,13 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// Runs `act`; if the store is full, frees space and runs it again, up to four times in all. `act` must change
+    /// Runs `act`, which is about an object; if the store is full, frees space and runs it again, up to four times in all. `act` must change
     /// nothing when it finds no space. The caller may hold states of objects, but no lock that compaction takes.
-    pub(super) fn retry_after_freeing<T>(&self, act: impl Fn() -> Result<T>) -> Outcome<T> {
+    pub(super) fn retry_after_freeing<T>(&self, number: ObjectNumber, act: impl Fn() -> Result<T>) -> Outcome<T> {
         let outcome = act();
         let is_full = |outcome: &Result<T>| outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
         if !is_full(&outcome) {
-            return outcome.map_err(|error| self.fail(error));
+            return outcome.map_err(|error| self.fail_of(number, error));
         }
         let _freeing = lock(&self.freeing);
         // Somebody else may have freed some meanwhile.
@@ -92,6 +93,6 @@ impl FileSystem {
             // Writes are committed at once from now on, so that the one for which there is no room fails itself.
             self.waiting.set_tight(true);
         }
-        outcome.map_err(|error| self.fail(error))
+        outcome.map_err(|error| self.fail_of(number, error))
     }
 }

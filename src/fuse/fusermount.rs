@@ -24,7 +24,7 @@ const PROGRAM: &str = "fusermount3";
 const SOCKET: &str = "_FUSE_COMMFD";
 
 /// Options by which it knows flags.
-const FLAGS: [(MountFlags, &str); 8] = [
+const FLAGS: [(MountFlags, &str); 9] = [
     (MountFlags::RDONLY, "ro"),
     (MountFlags::NOSUID, "nosuid"),
     (MountFlags::NODEV, "nodev"),
@@ -33,6 +33,8 @@ const FLAGS: [(MountFlags, &str); 8] = [
     (MountFlags::NODIRATIME, "nodiratime"),
     (MountFlags::SYNCHRONOUS, "sync"),
     (MountFlags::DIRSYNC, "dirsync"),
+    // It refuses this one, which is better than to mount without it.
+    (MountFlags::NOSYMFOLLOW, "nosymfollow"),
 ];
 
 /// Mounts at `target`; `source` is shown as the device. Returns the kernel's end, which does not block.

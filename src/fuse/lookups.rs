@@ -75,7 +75,7 @@ impl FileSystem {
         let live = self.nodes.hold(number);
         let _state = lock(&live.state);
         let (key, mut buffer) = (self.key_of(number)?, Buffer::default());
-        let object = self.store.read(&key, &mut buffer).map_err(|error| self.fail(error))?;
+        let object = self.store.read(&key, &mut buffer).map_err(|error| self.fail_of(number, error))?;
         let link = object.filter(|object| object.entry.number == number).ok_or(Errno::STALE)?;
         match link.entry.kind {
             Kind::Symlink => Ok(Reply::bytes(link.content)),

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::acl::{ACCESS, Acl, DEFAULT};
 use super::errno::Outcome;
-use super::file_system::{FileSystem, now};
+use super::file_system::{FileSystem, ROOT, now};
 use super::live::{DIRECTORY, Directories, Info, Live, LiveState, REGULAR, SET_GID, TYPE};
 use super::wire::opened;
 use super::wire::reply::{Reply, device_numbers};
@@ -80,7 +80,7 @@ impl FileSystem {
 
     /// Commits one change of names. What was written before it is [settled](Self::settle).
     fn change(&self, add: impl Fn(&mut Batch<'_>) -> crate::error::Result<()>) -> Outcome<()> {
-        let committed = self.retry_after_freeing(|| {
+        let committed = self.retry_after_freeing(ROOT, || {
             let mut batch = self.store.batch(Durability::None);
             add(&mut batch).and_then(|()| batch.commit())
         });
@@ -181,7 +181,7 @@ impl FileSystem {
         let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
         let options = HandleOptions::write().create_new(attributes.clone());
         self.settle(None);
-        let opened = self.retry_after_freeing(|| self.store.open_object(&key, &options));
+        let opened = self.retry_after_freeing(directory, || self.store.open_object(&key, &options));
         self.mark_changed();
         let handle = opened?;
         let number = handle.number();
@@ -329,7 +329,9 @@ impl FileSystem {
             match state.handle.clone().filter(|_| state.is_nameless) {
                 Some(handle) => {
                     let attributes = Attributes { ctime: Some(now), ..attributes };
-                    self.retry_after_freeing(|| handle.set_attributes(&attributes).and_then(|()| handle.link(&key)))?;
+                    self.retry_after_freeing(number, || {
+                        handle.set_attributes(&attributes).and_then(|()| handle.link(&key))
+                    })?;
                     (state.is_nameless, state.is_dirty) = (false, false);
                     self.mark_changed();
                 }

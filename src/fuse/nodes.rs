@@ -15,10 +15,13 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use super::live::Live;
 use super::node::{Node, NodeTable};
+use super::wire::ROOT_NODE;
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 
 const NUMBER_BYTES: usize = size_of::<u64>();
+/// Most names in a path that is shown.
+const DEEPEST: usize = 256;
 
 /// A directory and a name in it: the number of the directory, and the name behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,6 +179,21 @@ impl Nodes {
         Some(Place::new(directory, name))
     }
 
+    /// The path under which an object was last met, for messages: in the mount, without a slash at its beginning; `None`
+    /// for the root, and for what has no name that is known.
+    pub(super) fn path(&self, number: ObjectNumber) -> Option<Vec<u8>> {
+        let table = lock(&self.table);
+        let (mut names, mut at) = (Vec::new(), number);
+        // A rename may be under way: then it is cut.
+        while at.0 != ROOT_NODE && names.len() < DEEPEST {
+            let (directory, name) = table.nodes.get(at)?.place()?;
+            names.push(name);
+            at = directory;
+        }
+        names.reverse();
+        Some(names.join(&b'/')).filter(|path| !path.is_empty())
+    }
+
     /// An object has another name in place of one: at no time it has none.
     pub(super) fn moved(&self, number: ObjectNumber, old: (ObjectNumber, &[u8]), new: (ObjectNumber, &[u8])) {
         let mut table = lock(&self.table);
@@ -271,6 +289,18 @@ mod tests {
         // The kernel has met it under another name only.
         nodes.moved(number, (ROOT, b"c"), (ROOT, b"d"));
         assert!(nodes.has_other_name(number, ROOT, b"d") && nodes.has_other_name(number, ROOT, b"b"));
+    }
+
+    #[test]
+    fn the_path_of_a_message_is_that_of_the_names_last_met() {
+        let nodes = Nodes::default();
+        let [directory, file, other] = [7, 8, 9].map(ObjectNumber);
+        nodes.met(directory, ROOT, b"a");
+        nodes.met(file, directory, b"b");
+        assert_eq!(nodes.path(file).as_deref(), Some(&b"a/b"[..]));
+        nodes.moved(directory, (ROOT, b"a"), (ROOT, b"c"));
+        assert_eq!(nodes.path(file).as_deref(), Some(&b"c/b"[..]));
+        assert_eq!((nodes.path(ROOT), nodes.path(other)), (None, None));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -10,6 +11,9 @@ use crate::cli::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program;
 
+/// Where the system takes lines for its log, and what stands before one: the facility of daemons, a warning (RFC 3164).
+const SYSTEM_LOG: &str = "/dev/log";
+const PRIORITY: u8 = 3 * 8 + 4;
 /// What the server says when it can be used.
 const READY: &str = "ready";
 
@@ -62,8 +66,14 @@ pub(super) fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Says that the file system can be used. From then on nobody is there to read what is said: it goes to the log, if
-/// there is one.
+/// Writes a line to the system's log, if there is one here.
+pub(super) fn to_system_log(line: &str) {
+    let line = format!("<{PRIORITY}>granulo[{}]: {line}", std::process::id());
+    let _ = UnixDatagram::unbound().and_then(|socket| socket.send_to(line.as_bytes(), SYSTEM_LOG));
+}
+
+/// Says that the file system can be used. From then on nobody reads standard error: it goes to the log, if there is
+/// one.
 pub(super) fn is_ready(word: &str, log: Option<&File>) {
     let _ = output::print(|out| writeln!(out, "{word}"));
     let nowhere = File::options().read(true).write(true).open("/dev/null");

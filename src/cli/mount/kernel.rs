@@ -1,13 +1,12 @@
 //! `granulo mount --kernel`: the kernel itself reads the store.
 
-use std::fs::canonicalize;
 use std::path::Path;
 use std::time::Instant;
 
 use rustix::mount::{MountAttrFlags, MountFlags};
 
 use super::options::Options;
-use super::{MountArguments, clear_left_overs, refuse_own_files};
+use super::{MountArguments, clear_left_overs, refuse_own_files, resolved};
 use crate::cli::progress::during;
 use crate::cli::store::devices::{checked, say_what_is_wrong};
 use crate::cli::{Ended, output, signals, usage_error};
@@ -25,11 +24,13 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
             "a mount by the kernel shows the owners in the store: uid= and gid= need a mount without --kernel",
         ));
     }
+    if options.is_rw_asked {
+        return Err(usage_error("a mount by the kernel is read-only: rw needs a mount without --kernel"));
+    }
     let attributes = attributes_of(options.flags);
     let (store, unpinned) = open(&arguments.store, options)?;
     let is_writer = unpinned.is_none();
-    let at = |path: &Path| canonicalize(path).map_err(|error| Error::io("mount", path, error));
-    refuse_own_files(&store, (&at(&arguments.store)?, options), &at(&arguments.target)?)?;
+    refuse_own_files(&store, (&resolved(&arguments.store)?, options), &resolved(&arguments.target)?)?;
     say_what_is_wrong(&store);
     clear_left_overs(&store, &arguments.store, is_writer)?;
     let progress = signals::progress()?;
@@ -103,12 +104,13 @@ fn unpinned_words(why: &Error) -> String {
 }
 
 fn attributes_of(flags: MountFlags) -> MountAttrFlags {
-    const SAME: [(MountFlags, MountAttrFlags); 5] = [
+    const SAME: [(MountFlags, MountAttrFlags); 6] = [
         (MountFlags::NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
         (MountFlags::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
         (MountFlags::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
         (MountFlags::NOATIME, MountAttrFlags::MOUNT_ATTR_NOATIME),
         (MountFlags::NODIRATIME, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
+        (MountFlags::NOSYMFOLLOW, MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW),
     ];
     SAME.into_iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, attribute)| attribute).collect()
 }

@@ -15,13 +15,14 @@ use rustix::io::Errno;
 use self::options::Options;
 use super::buckets::{BucketToRead, BucketToWrite};
 use super::store::devices::{checked, say_what_is_wrong};
-use super::{Ended, output, signals, usage_error};
+use super::{Ended, now, output, signals, usage_error};
 use crate::erofs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fuse::{MountOptions, MountRequest, mount};
 use crate::store::Store;
 use crate::store::bucket::is_address;
 use crate::store::geometry::DeviceState;
+use crate::survey::file::format_time;
 use crate::units::escape_path;
 
 /// Threads that answer the kernel, unless said otherwise.
@@ -42,8 +43,9 @@ const FREE_EVERY: Duration = Duration::from_secs(60);
     /srv/pictures /mnt\n  granulo mount -o ro /srv/pictures /mnt2\n  granulo mount --kernel /srv/pictures /mnt3\n  \
     granulo unmount /mnt\n\nIn /etc/fstab, with granulo linked as /sbin/mount.granulo:\n  /srv/pictures  /mnt  granulo  \
     allow_other,nofail  0  0\n\nOptions: ro, rw, allow_other, uid=ID, gid=ID (owner shown for everything), \
-    commit=SECONDS, free=SECONDS, suid, dev, noexec, noatime, sync, device=DIR, degraded, log=FILE, at=SNAPSHOT, and those of mount(8). Set-id bits \
-    and device files have no effect without suid and dev. The kernel always checks permissions.")]
+    commit=DURATION, free=DURATION, suid, dev, noexec, noatime, sync, device=DIR, degraded, log=FILE, at=SNAPSHOT, and \
+    those of mount(8). Set-id bits and device files have no effect without suid and dev; if root mounts by mount(8) or \
+    /etc/fstab, they have, without nosuid and nodev. The kernel always checks permissions.")]
 pub(super) struct MountArguments {
     /// The store
     #[arg(value_name = "STORE")]
@@ -79,7 +81,7 @@ pub(super) struct MountArguments {
     /// How often space is freed if much is dead; 0: only if there is no room left [default: 1m]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     free_every: Option<Duration>,
-    /// Write the log to this file
+    /// Write the log to this file [default: standard error; with --background the system's log]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Number of threads
@@ -148,9 +150,8 @@ impl MountArguments {
         if in_background {
             background::leave_session();
         }
-        let at = |path: &Path| canonicalize(path).map_err(|error| Error::io("mount", path, error));
-        let source = if is_address(&self.store) { self.store.clone() } else { at(&self.store)? };
-        let target = at(&self.target)?;
+        let source = if is_address(&self.store) { self.store.clone() } else { resolved(&self.store)? };
+        let target = resolved(&self.target)?;
         let log = options.log.as_deref().map(open_log).transpose()?;
         let store = open_store(&source, &options)?;
         refuse_own_files(&store, (&source, &options), &target)?;
@@ -176,9 +177,19 @@ impl MountArguments {
                 output::note(&format!("mounted at {}", escape_path(&target)));
             }
         };
-        mount(request, &stop, is_ready, Box::new(output::warn))?;
+        let say: Box<dyn Fn(&str) + Send + Sync> = match (&log, in_background) {
+            (Some(_), _) => Box::new(|line| output::warn(&format!("{} {line}", format_time(now())))),
+            (None, true) => Box::new(background::to_system_log),
+            (None, false) => Box::new(output::warn),
+        };
+        mount(request, &stop, is_ready, say)?;
         Ok(Ended::Well)
     }
+}
+
+/// The path without symbolic links and relative parts: the server changes its directory.
+fn resolved(path: &Path) -> Result<PathBuf> {
+    canonicalize(path).map_err(|error| Error::io("mount", path, error))
 }
 
 /// # Errors

@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::store::OpenOptions;
 use crate::store::bucket::BucketOptions;
 
-/// Options that mount(8) or others act on.
-const IGNORED: [&str; 17] = [
+/// Options that mount(8) or others act on, or that change nothing here.
+const IGNORED: [&str; 24] = [
     "rw",
     "defaults",
     "auto",
@@ -29,10 +29,19 @@ const IGNORED: [&str; 17] = [
     "default_permissions",
     "norelatime",
     "nostrictatime",
+    "symfollow",
+    // Times of files that are written are always kept in memory first.
+    "lazytime",
+    "nolazytime",
+    // There is no change counter to turn on, and no mandatory locking in Linux since 5.15.
+    "iversion",
+    "noiversion",
+    "mand",
+    "nomand",
 ];
 
 /// Options of the kernel: name, flags that it sets, flags that it clears.
-const FLAGS: [(&str, MountFlags, MountFlags); 15] = {
+const FLAGS: [(&str, MountFlags, MountFlags); 16] = {
     const NONE: MountFlags = MountFlags::empty();
     [
         ("ro", MountFlags::RDONLY, NONE),
@@ -50,6 +59,7 @@ const FLAGS: [(&str, MountFlags, MountFlags); 15] = {
         ("nodiratime", MountFlags::NODIRATIME, NONE),
         ("sync", MountFlags::SYNCHRONOUS, NONE),
         ("dirsync", MountFlags::DIRSYNC, NONE),
+        ("nosymfollow", MountFlags::NOSYMFOLLOW, NONE),
     ]
 };
 
@@ -57,6 +67,8 @@ const FLAGS: [(&str, MountFlags, MountFlags); 15] = {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) flags: MountFlags,
+    /// Writing was asked for by name.
+    pub(super) is_rw_asked: bool,
     pub(super) allow_other: bool,
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
@@ -76,6 +88,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             flags: MountFlags::NOSUID | MountFlags::NODEV,
+            is_rw_asked: false,
             allow_other: false,
             uid: None,
             gid: None,
@@ -126,13 +139,16 @@ impl Options {
             return Ok(());
         }
         match (name, value) {
-            ("rw", None) => self.flags.remove(MountFlags::RDONLY),
+            ("rw", None) => {
+                self.flags.remove(MountFlags::RDONLY);
+                self.is_rw_asked = true;
+            }
             ("allow_other", None) => self.allow_other = true,
             ("degraded", None) => self.is_degraded = true,
             ("uid", Some(value)) => self.uid = Some(number(option, value)?),
             ("gid", Some(value)) => self.gid = Some(number(option, value)?),
-            ("commit", Some(value)) => self.commit_every = Some(Duration::from_secs(number(option, value)?.into())),
-            ("free", Some(value)) => self.free_every = Some(Duration::from_secs(number(option, value)?.into())),
+            ("commit", Some(value)) => self.commit_every = Some(duration(option, value)?),
+            ("free", Some(value)) => self.free_every = Some(duration(option, value)?),
             ("device", Some(value)) => self.devices.push(value.into()),
             ("log", Some(value)) => self.log = Some(value.into()),
             ("at", Some(value)) => self.set_at(value),
@@ -147,14 +163,12 @@ impl Options {
             #[cfg(feature = "bucket")]
             ("bucket_cache", Some(value)) => self.bucket.cache = Some(value.into()),
             #[cfg(feature = "bucket")]
-            ("bucket_poll", Some(value)) => {
-                self.bucket.poll = Duration::from_secs(number(option, value)?.into());
-            }
+            ("bucket_poll", Some(value)) => self.bucket.poll = duration(option, value)?,
             ("remount", None) => {
                 return Err(usage_error("a mounted store cannot be remounted: unmount it, and mount it again"));
             }
             (name, None) if IGNORED.contains(&name) => {}
-            ("comment" | "helper", Some(_)) => {}
+            ("comment" | "helper" | "uhelper" | "user", Some(_)) => {}
             (name, _) if name.starts_with("x-") || name.starts_with("X-") => {}
             _ => return Err(unknown(option)),
         }
@@ -166,10 +180,18 @@ fn number(option: &str, value: &str) -> Result<u32> {
     value.parse().map_err(|_| usage_error(format!("the mount option {option} needs a number")))
 }
 
+/// Seconds, or a duration with its unit.
+fn duration(option: &str, value: &str) -> Result<Duration> {
+    let seconds = || value.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()));
+    seconds().or_else(|| humantime::parse_duration(value).ok()).ok_or_else(|| {
+        usage_error(format!("the mount option {option} needs a number of seconds, or a duration such as 500ms or 1m"))
+    })
+}
+
 fn unknown(option: &str) -> crate::error::Error {
     let flags: Vec<&str> = FLAGS.iter().map(|(name, ..)| *name).collect();
     usage_error(format!("the mount option {option:?} is unknown")).advise(format!(
-        "known are {}, rw, allow_other, uid=ID, gid=ID, commit=SECONDS, free=SECONDS, device=DIR, degraded, log=FILE, at=SNAPSHOT, and \
+        "known are {}, rw, allow_other, uid=ID, gid=ID, commit=DURATION, free=DURATION, device=DIR, degraded, log=FILE, at=SNAPSHOT, and \
          those of mount(8)",
         flags.join(", ")
     ))
@@ -192,7 +214,15 @@ mod tests {
         assert!(some.is_read_only() && some.allow_other);
         assert_eq!(some.flags, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME);
         assert!(!options("ro,rw").is_read_only());
-        assert_eq!(options("rw,defaults,noauto,_netdev,nofail,user,,comment=a"), Options::default());
+        let some = options("defaults,noauto,_netdev,nofail,user,user=anna,,comment=a,lazytime,nomand,iversion");
+        assert_eq!(some, Options::default());
+        assert_eq!(options("rw"), Options { is_rw_asked: true, ..Options::default() });
+        assert_eq!(options("nosymfollow").flags, Options::default().flags | MountFlags::NOSYMFOLLOW);
+        let durations = options("commit=500ms,free=2m");
+        assert_eq!(
+            durations.commit_every.zip(durations.free_every),
+            Some((Duration::from_millis(500), Duration::from_secs(120)))
+        );
     }
 
     #[cfg(feature = "bucket")]
