@@ -6,7 +6,8 @@
 //! guarantees nothing, so if a class turns out to be full all the same, the other is tried once.
 //!
 //! The last hundredth of a device ([`reserve_bytes`]) is reserved for removals, for moving records and for the index:
-//! space can still be freed in a full store. Since only whole files are freed, no file is larger than half of the
+//! space can still be freed in a full store. Changes of what is there (names, attributes, a file that becomes shorter) may
+//! take the first quarter of it: those who make room on a full file system use them, too. Since only whole files are freed, no file is larger than half of the
 //! reserve ([`file_bytes`]): the live bytes of a file always fit elsewhere. What moves into the reserve stays on its
 //! device, which has the space again once the old file is freed.
 
@@ -22,6 +23,8 @@ const BESIDE_BYTES: u64 = 4096;
 pub(crate) enum Purpose {
     /// New records: they leave the reserve alone.
     Put,
+    /// Other names or attributes of what is there, or less content.
+    Changes,
     /// Removals and moved records, which free space afterwards.
     Frees,
 }
@@ -65,7 +68,12 @@ impl Rooms {
     /// Whether `needed_bytes` fit on each of them.
     pub(crate) fn has_room(&self, needed_bytes: u64, claim: Purpose) -> bool {
         let fits = |room: &Room| {
-            let kept = if claim == Purpose::Put { reserve_bytes(*room) } else { 0 };
+            let reserve_bytes = reserve_bytes(*room);
+            let kept = match claim {
+                Purpose::Put => reserve_bytes,
+                Purpose::Changes => reserve_bytes - reserve_bytes / 4,
+                Purpose::Frees => 0,
+            };
             room.available_bytes >= kept.saturating_add(needed_bytes).saturating_add(BESIDE_BYTES)
         };
         !self.rooms.is_empty() && self.rooms.iter().all(fits)
@@ -97,7 +105,7 @@ pub(crate) fn decide(
     let limit = if is_overflowing { limits.low_watermark_percent } else { limits.high_watermark_percent };
     let overflows = fast.is_above(limit) || fast.rooms.is_empty();
     let order =
-        if overflows && claim == Purpose::Put { [Class::Slow, Class::Fast] } else { [Class::Fast, Class::Slow] };
+        if overflows && claim != Purpose::Frees { [Class::Slow, Class::Fast] } else { [Class::Fast, Class::Slow] };
     (order.into_iter().filter(has_room).collect(), overflows)
 }
 

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::devices::names;
+use crate::devices::placement::Purpose;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::recovered::RELEASED;
 use crate::engine::{Engine, EngineAccounts};
@@ -90,7 +91,7 @@ impl Engine {
     /// # Errors
     /// Any error of writing.
     pub(crate) fn append_without_entries(&self, writer: &mut Writer, batch: Batched<'_>) -> Result<Change> {
-        let written = self.append_somewhere(writer, &self.geometry(), batch)?;
+        let written = self.append_somewhere(writer, &self.geometry(), Purpose::Put, batch)?;
         let accounts = EngineAccounts::new(self);
         let mut effects = Effects::new(&accounts, Nameless::Go);
         effects.appended(writer.active_row(), written.position);

@@ -89,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// Appends a batch where it belongs.
+    /// Appends a batch where it belongs: for a purpose, or for that of tombstones if there is nothing else in it.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if no class of devices has space, or the error of one that does not say how much it has:
@@ -98,9 +98,10 @@ impl Engine {
         &self,
         writer: &mut Writer,
         geometry: &Geometry,
+        claim: Purpose,
         batch: Batched<'_>,
     ) -> Result<WrittenBatch> {
-        let claim = if only_removes(&batch) { Purpose::Frees } else { Purpose::Put };
+        let claim = if only_removes(&batch) { Purpose::Frees } else { claim };
         self.append_claiming(writer, geometry, claim, batch)
     }
 
@@ -245,7 +246,7 @@ fn only_removes(batch: &Batched<'_>) -> bool {
 
 fn full(claim: Purpose) -> Error {
     let (cause, advice) = match claim {
-        Purpose::Put => (
+        Purpose::Put | Purpose::Changes => (
             "the devices for records are full, except for the space reserved for removals",
             "remove objects and run granulo store compact, or use larger devices",
         ),

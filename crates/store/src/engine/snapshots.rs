@@ -13,6 +13,7 @@
 
 use super::effects::{Effects, Nameless};
 use super::{Engine, EngineAccounts};
+use crate::devices::placement::Purpose;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Kind, Location};
 use crate::format::index_key::{first_superseded, is_name, superseded};
@@ -100,7 +101,8 @@ impl Engine {
         give_id(&mut bytes, id);
         let record_bytes = bytes.len() as u64;
         let batch = self.batch_of(&mut bytes);
-        let WrittenBatch { segment, begin, position } = self.append_somewhere(&mut writer, &self.geometry(), batch)?;
+        let WrittenBatch { segment, begin, position } =
+            self.append_somewhere(&mut writer, &self.geometry(), Purpose::Put, batch)?;
         let accounts = EngineAccounts::new(self);
         let mut effects = Effects::new(&accounts, Nameless::Go);
         effects.appended(writer.active_row(), position);

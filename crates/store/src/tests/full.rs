@@ -116,3 +116,50 @@ fn space_comes_back_on_full_devices() {
         }
     }
 }
+
+/// Those who make room rename, change attributes and shorten files first.
+#[test]
+fn what_is_there_can_be_changed_when_nothing_new_fits() {
+    let mut settings = geometry(1, 0, 1, (1, 0));
+    settings.segment_bytes = 1 << 20;
+    let world = World::new(Simulated::devices(&settings), 1);
+    world.device(0).set_capacity(CAPACITY_BYTES);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let (store, mut random, mut model) = (subject.store(), Random::new(1), BTreeMap::new());
+    let mut batch = store.batch(Durability::Batch);
+    batch.directory(&key("below"), &Attributes::of_directory(Time::default())).unwrap();
+    batch.commit().unwrap();
+    fill(store, &mut random, &mut model);
+    while store.put(&key("last"), &file(), &[1; 200]).is_ok() {}
+    let names: Vec<String> = model.keys().take(5).cloned().collect();
+    for (number, name) in names.iter().enumerate() {
+        let (from, to) = (key(name), key(&format!("below/{number}")));
+        store.rename(&from, &to, Existing::Refuse).unwrap();
+        store.set_attributes(&to, &Attributes { mode: 0o100_600, ..file() }).unwrap();
+        let handle = store.open_object(&to, &HandleOptions::write()).unwrap();
+        handle.set_len(3 * number as u64).unwrap();
+        handle.close().unwrap();
+        let mut content = model.remove(name).unwrap();
+        content.truncate(3 * number);
+        model.insert(format!("below/{number}"), content);
+        let nothing_new = store.put(&key("new"), &file(), &[1; 200]).unwrap_err();
+        assert_eq!(nothing_new.kind(), ErrorKind::NoSpace);
+    }
+    // Not without end: what is left is for those who remove.
+    let mut changes = 0;
+    let error = loop {
+        changes += 1;
+        let attributes = Attributes { mode: 0o100_000 | changes % 0o1000, ..file() };
+        if let Err(error) = store.set_attributes(&key("below/1"), &attributes) {
+            break error;
+        }
+    };
+    assert!(error.kind() == ErrorKind::NoSpace && changes > 100, "{error} after {changes}");
+    let (name, _) = model.pop_last().unwrap();
+    store.remove(&key(&name)).unwrap();
+    store.compact(&CompactOptions { choice: Choice::All, ..CompactOptions::default() }, &Progress::default()).unwrap();
+    store.put(&key("new"), &file(), &[1; 200]).unwrap();
+    for (name, content) in &model {
+        assert!(store.get(&key(name)).unwrap().as_ref() == Some(content), "{name}");
+    }
+}

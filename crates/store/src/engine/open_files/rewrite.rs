@@ -18,6 +18,7 @@ use std::sync::{Arc, RwLockWriteGuard};
 use super::pending::{Pending, StoredPiece, WritePlan};
 use super::{NamedBase, OpenFile};
 use crate::devices::extents::Touched;
+use crate::devices::placement::Purpose;
 use crate::engine::attributes::are_changed_alone;
 use crate::engine::content::{Base, StoredContent, entry_of};
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
@@ -240,7 +241,7 @@ impl Engine {
         let entry = Entry { number: file.number, ..entry_of(Kind::Attributes, attributes, Time::default()) };
         let key = attributes_key(key).into();
         let new = NewEntry { key: &key, parent, entry, descriptor: None, touched: Touched::default() };
-        self.append_record(&mut writer, accounts, records, new)?;
+        self.append_record(&mut writer, accounts, Purpose::Changes, records, new)?;
         Ok(true)
     }
 
@@ -249,6 +250,7 @@ impl Engine {
         &self,
         writer: &mut Writer,
         accounts: EngineAccounts<'_>,
+        claim: Purpose,
         mut records: Vec<u8>,
         new: NewEntry<'_>,
     ) -> Result<()> {
@@ -261,7 +263,7 @@ impl Engine {
         effects.put(new.key, Entry { id, location, ..new.entry }, new.descriptor)?;
         effects.settle_names()?;
         let batch = Batched { alignment: geometry.alignment, ..self.batch_of(&mut records) };
-        let written = self.append_somewhere(writer, &geometry, batch)?;
+        let written = self.append_somewhere(writer, &geometry, claim, batch)?;
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
@@ -283,9 +285,11 @@ impl Engine {
             return Ok(false);
         }
         let entry = Entry { number: file.number, ..built.base.entry(attributes) };
+        let is_shorter = built.base.size_bytes == 0 || built.base.size_bytes < before.size_bytes;
+        let claim = if is_shorter { Purpose::Changes } else { Purpose::Put };
         let (descriptor, touched) = (built.base.descriptor(), built.touched);
         let new = NewEntry { key, parent, entry, descriptor, touched };
-        self.append_record(&mut writer, EngineAccounts::new(self), records, new)?;
+        self.append_record(&mut writer, EngineAccounts::new(self), claim, records, new)?;
         // Nobody else changes the place while the lock is held.
         lock(&file.place).base = Some(Arc::new(built.base));
         Ok(true)

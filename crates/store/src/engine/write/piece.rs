@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use super::admission::Admitted;
 use super::committer::{RecordSubject, Waiting};
 use crate::devices::extents::{LargeWriter, Touched, order};
+use crate::devices::placement::Purpose;
 use crate::engine::early;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::{Engine, EngineAccounts, RESERVED_IDS};
@@ -23,6 +24,12 @@ use crate::format::record::{LARGEST_ID, checksum, give_id, give_numbers};
 use crate::layout::granulo::{Alignment, Striping};
 use crate::locks::lock;
 use crate::log::writer::Batched;
+
+/// What a piece is written for. The root exists always, so what is put there are its attributes.
+fn purpose_of(waiting: &[Waiting]) -> Purpose {
+    let adds = |record: &Waiting| matches!(record.subject, RecordSubject::Put(..)) && !record.key.is_empty();
+    if waiting.iter().any(adds) { Purpose::Put } else { Purpose::Changes }
+}
 
 impl Engine {
     /// Abandons the units of an object that never reached the log.
@@ -146,7 +153,7 @@ impl Engine {
         }
         effects.settle_names()?;
         let batch = Batched { alignment, ..self.batch_of(records) };
-        let written = self.append_somewhere(&mut writer, &self.geometry(), batch)?;
+        let written = self.append_somewhere(&mut writer, &self.geometry(), purpose_of(waiting), batch)?;
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
         for record in waiting.iter_mut() {
