@@ -122,7 +122,11 @@ impl Device {
                     .at(&self.target)
                     .advise("use Linux 5.11 or later"));
             }
-            let wanted = if is_read_only { wanted() | can::AUTO_INVAL_DATA } else { wanted() };
+            // The kernel looks at times before it uses content that it has cached, but not for symbolic links.
+            let wanted = match is_read_only {
+                true => (wanted() | can::AUTO_INVAL_DATA) & !can::CACHE_SYMLINKS,
+                false => wanted(),
+            };
             let agreed = Agreed {
                 max_readahead: max_readahead.min(MOST_WRITE_BYTES),
                 capabilities: capabilities & wanted,

@@ -13,10 +13,12 @@ use super::errno::Outcome;
 use super::file_system::{FileSystem, ROOT};
 use super::live::DIRECTORY;
 use super::open_directories::{Listing, Names};
+use super::wire::LONGEST_NAME_BYTES;
 use super::wire::reply::{Entries, Reply, Shown};
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Entry, Key, Kind, Listed};
+use crate::units::escape;
 
 /// `.` and `..` come before the entries.
 const BEFORE_ENTRIES: u64 = 2;
@@ -75,6 +77,13 @@ impl FileSystem {
         while let Some(listed) = self.next_entry(listing)? {
             let name = listed.key.name().unwrap_or_default();
             if !listing.reach(name) {
+                continue;
+            }
+            if name.len() > LONGEST_NAME_BYTES {
+                // The kernel would take no entry behind it.
+                let name = escape(name);
+                self.log.say(&format!("not shown, as its name has more than {LONGEST_NAME_BYTES} bytes: {name}"));
+                listing.leave(listed.key.name().unwrap_or_default());
                 continue;
             }
             if !entries.has_room(name.len(), with_attributes) {

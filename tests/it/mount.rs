@@ -3,6 +3,7 @@
 //!
 //! `mount_random` compares with ext4 what random operations do; `make test-pjdfs` runs the cases of pjdfstest.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
@@ -140,6 +141,32 @@ fn a_listing_continues_where_it_was_however_little_is_taken_of_it() {
     drop(open);
     fs::remove_dir(&directory).unwrap();
     mounted.unmount();
+}
+
+/// A store takes names up to 65,535 bytes: a mount cannot show them, and hides nothing else for it.
+#[test]
+fn names_that_are_too_long_hide_no_others() {
+    let Some(place) = Place::new() else { return };
+    let names = ["a".to_owned(), "b".repeat(256), "b".repeat(5000), "c".to_owned()];
+    for name in &names {
+        run([
+            OsStr::new("store"),
+            "put".as_ref(),
+            place.store().as_ref(),
+            format!("d/{name}").as_ref(),
+            "Cargo.toml".as_ref(),
+        ])
+        .ended(0);
+    }
+    let log = place.sandbox.path().join("log");
+    let mounted = place.mount_with(&["--log", log.to_str().unwrap()]);
+    let mut found: Vec<_> =
+        fs::read_dir(mounted.root.join("d")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    found.sort();
+    assert_eq!(found, ["a", "c"]);
+    mounted.unmount();
+    let said = fs::read_to_string(log).unwrap();
+    assert!(said.contains("Z not shown, as its name has more than 255 bytes: bbb"), "{said}");
 }
 
 #[test]
@@ -354,6 +381,10 @@ fn attributes_are_those_of_the_file() {
     assert_eq!(names[..length], *b"trusted.b\0user.a\0");
     lremovexattr(&path, "user.a").unwrap();
     assert_eq!(lremovexattr(&path, "user.a"), Err(Errno::NODATA));
+    // As much as there is room for: then it is full, as elsewhere, and nothing is lost.
+    let many = (0..1000).map(|number| set(&format!("user.many{number}"), &content(65_000), XattrFlags::empty()));
+    assert_eq!(many.filter_map(Result::err).next(), Some(Errno::NOSPC));
+    (0..1000).for_each(|number| _ = lremovexattr(&path, format!("user.many{number}").as_str()));
 
     // Set-id bits go with an owner, and when somebody else writes.
     fs::set_permissions(&path, Permissions::from_mode(0o6755)).unwrap();

@@ -566,7 +566,7 @@ impl Store {
         let mut watch = DirectoryWatch::new(&engine.index_directory);
         loop {
             // The watch starts first, so that nothing is missed in between.
-            if engine.refresh()? {
+            if engine.has_changed()? {
                 return Ok(true);
             }
             let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));

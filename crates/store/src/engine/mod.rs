@@ -186,6 +186,10 @@ pub(crate) struct Engine {
     opened: Instant,
     /// When a reader last checked for changes, in nanoseconds since `opened`.
     looked: AtomicU64,
+    /// How often the view was updated with changes by another process, and up to which of these whoever waits for
+    /// changes has been told.
+    renewals: AtomicU64,
+    told_renewals: AtomicU64,
     /// Locks of the writer; released when the store is dropped.
     locks: Vec<Box<dyn Lock>>,
 }
@@ -238,6 +242,8 @@ impl Engine {
             rest: OnceLock::new(),
             opened: Instant::now(),
             looked: AtomicU64::new(0),
+            renewals: AtomicU64::new(0),
+            told_renewals: AtomicU64::new(0),
             locks: parts.locks,
         }
     }
@@ -404,7 +410,18 @@ impl Engine {
         }
         self.replace_view(view);
         self.extents.look_again();
+        self.renewals.fetch_add(1, Ordering::SeqCst);
         Ok(true)
+    }
+
+    /// Whether the view was updated since this was last asked, now or by whoever read meanwhile.
+    ///
+    /// # Errors
+    /// As [`refresh`](Self::refresh).
+    pub(crate) fn has_changed(&self) -> Result<bool> {
+        self.refresh()?;
+        let renewals = self.renewals.load(Ordering::SeqCst);
+        Ok(self.told_renewals.swap(renewals, Ordering::SeqCst) != renewals)
     }
 
     fn replace_view(&self, new: View) {

@@ -1,7 +1,8 @@
 //! What was acknowledged stays, whatever fails beside it: a segment that cannot be begun, a device that is lost while
-//! batches are not yet durable, a copy of the index that a failed write left behind.
+//! batches are not yet durable, a copy of the index that a failed write left behind. And readers hear of it.
 
 use std::fs;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -252,4 +253,23 @@ fn a_process_without_descriptors_takes_no_device_out_of_service() {
     world.clear_faults();
     assert_eq!((subject.out_of_service(), store.engine().latched()), (vec![], None));
     put().unwrap();
+}
+
+/// Whoever waits for changes hears of each, also if a look-up took it in before.
+#[test]
+fn a_change_that_was_read_first_is_told_all_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    let home = place.path().join("store");
+    let writer = Store::create(&home, &Plan::default()).unwrap();
+    let reader = Store::open_read_only(&home).unwrap();
+    let soon = Duration::from_millis(1);
+    reader.wait_for_change(soon).unwrap();
+    assert!(!reader.wait_for_change(soon).unwrap());
+    for round in 0..3 {
+        writer.put(&key("file"), &file(), &bytes(round, 100)).unwrap();
+        assert!(reader.refresh().unwrap());
+        assert_eq!(reader.get(&key("file")).unwrap(), Some(bytes(round, 100)));
+        assert!(reader.wait_for_change(soon).unwrap());
+        assert!(!reader.wait_for_change(soon).unwrap());
+    }
 }
