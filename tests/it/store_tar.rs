@@ -219,6 +219,39 @@ fn a_refused_member_takes_no_other_with_it() {
     assert!(ran.ended(1).text().starts_with("Imported 2 files"));
 }
 
+/// For a directory, a size is a limit of its size, and for what has no content it says nothing.
+#[test]
+fn only_files_have_data_behind_their_headers() {
+    let with_size = |kind: u8, name: &str| {
+        let mut block = tar::Header::new_ustar();
+        block.as_mut_bytes().copy_from_slice(&member(kind, name, b""));
+        block.set_size(2 * BLOCK_BYTES as u64);
+        if kind == b'2' {
+            block.set_link_name("target").unwrap();
+        }
+        block.set_cksum();
+        block.as_bytes().to_vec()
+    };
+    let place = Place::new();
+    let members = [with_size(b'5', "d/"), member(b'0', "a", b"1"), with_size(b'2', "l"), with_size(b'6', "p")].concat();
+    let (ran, _) = place.import(&ended([members, member(b'0', "b", b"2")].concat()));
+    ran.ended(0);
+    let listed = run(args!["store", "ls", &place.store]).ended(0).text();
+    assert_eq!(listed.lines().collect::<Vec<_>>(), ["a", "b", "d", "l", "p"]);
+}
+
+/// Nor does it remove what it was to replace.
+#[test]
+fn a_refused_directory_replaces_nothing() {
+    let place = Place::new();
+    let (ran, _) = place.import(&ended(member(b'0', "x", b"content")));
+    ran.ended(0);
+    let far = extended(b'x', [("mtime".to_owned(), b"1000000000000".to_vec())]);
+    let (ran, _) = place.import(&ended([far, member(b'5', "x/", b"")].concat()));
+    ran.ended(1);
+    assert_eq!(run(args!["store", "get", &place.store, "x"]).ended(0).text(), "content");
+}
+
 #[test]
 fn an_archive_that_breaks_off_does_not_hide_what_was_imported_and_refused() {
     let outside = [long_name(b"../b"), member(b'0', "x", b"x")].concat();

@@ -179,8 +179,8 @@ impl<R: Read> Archive<R> {
         header.name = name.unwrap_or(header.name);
         header.link = link.unwrap_or(header.link);
         header.data_bytes = size_bytes.unwrap_or(header.data_bytes);
-        // Links have no data, whatever size their header states.
-        self.begin_data(if header.kind == b'1' { 0 } else { header.data_bytes });
+        // These have no data, whatever size their header states: for a directory it may be a limit (POSIX, ustar).
+        self.begin_data(if matches!(header.kind, b'1'..=b'6') { 0 } else { header.data_bytes });
         let holes = match (header.sparse.take(), paxed) {
             (Some(old), _) => self.old_map(at, old),
             (None, Some(paxed)) => self.pax_map(at, paxed),

@@ -27,6 +27,7 @@ use super::walk::SourceEntry;
 use super::{Ledger, Watched};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
+use crate::format::entry::Time;
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::locks::lock;
@@ -265,6 +266,8 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         let Unlisted { xattrs, content } = unlisted_of(found, &mut self.xattrs)?;
         let attributes = Attributes { xattrs, ..found.status.attributes(self.access_times) };
         if task.replace && found.status.file_type() == FileType::Directory {
+            // What is refused removes nothing.
+            attributes.encode(Time::default(), &mut Vec::new())?;
             batch.remove(&found.key)?;
         }
         match found.status.file_type() {

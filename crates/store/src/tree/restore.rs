@@ -244,6 +244,7 @@ impl<'e> Restorer<'e> {
                 Some(object) if matches!(object.entry.kind, Kind::File | Kind::Large) => {
                     let written = write_runs(file, &object.attributes, object.content)?;
                     export.ledger.advance(0, written);
+                    sync_if_sparse(file, &object.attributes)?;
                     self.finish_file(file, &object.attributes, key)?;
                     Ok(written)
                 }
@@ -269,6 +270,7 @@ impl<'e> Restorer<'e> {
                 return Err(RestoreFailure::Over);
             }
         }
+        sync_if_sparse(file, content.attributes())?;
         self.finish_file(file, content.attributes(), key)?;
         Ok(written)
     }
@@ -536,6 +538,15 @@ fn write_runs(file: &File, attributes: &Attributes, content: &[u8]) -> Result<u6
         written += length;
     }
     Ok(written)
+}
+
+/// Makes the data of a sparse file durable before its time is set. After a power failure a file that has its size and its
+/// time is taken for complete, and a sparse one would have both without its data; others get their size with that.
+fn sync_if_sparse(file: &File, attributes: &Attributes) -> Result<()> {
+    if attributes.holes.is_some() {
+        file.sync_data()?;
+    }
+    Ok(())
 }
 
 /// Permissions; for a file with another owner than it should have, without those that would let others act as that

@@ -30,7 +30,7 @@ use super::unchanged::{Comparison, Unlisted, compare_with, device_numbers};
 use super::{Ledger, Stoppable, Watched};
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::attributes::Attributes;
-use crate::format::entry::{Entry, Kind};
+use crate::format::entry::{Entry, Kind, Time};
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::progress::Progress;
@@ -264,6 +264,8 @@ impl<'s> TarImport<'s, '_, '_> {
         match member.kind {
             MemberKind::Directory => {
                 if listed.is_some_and(|listed| listed.entry.kind != Kind::Directory) || self.is_waiting_file(&key) {
+                    // What is refused removes nothing.
+                    attributes.encode(Time::default(), &mut Vec::new())?;
                     self.batch.remove(&key)?;
                 }
                 self.batch.directory(&key, &attributes)?;

@@ -28,6 +28,35 @@ const JOINED_BYTES: usize = 1 << 20;
 /// ten times that.
 const MOST_RUNS: usize = 1 << 16;
 
+/// Holes that are stored as zeroes.
+#[derive(Debug, Clone, Copy)]
+struct Filled {
+    /// Those that are shorter than this.
+    below_bytes: u64,
+    /// So many of exactly that length, between runs of data.
+    ties: usize,
+    /// Not only those beside what was written.
+    is_anywhere: bool,
+}
+
+impl Filled {
+    /// Whether a hole is one of the last that are filled.
+    fn takes_tie(&mut self, length: u64) -> bool {
+        let is_one = length == self.below_bytes && self.ties > 0;
+        self.ties -= usize::from(is_one);
+        is_one
+    }
+}
+
+/// The shortest holes between runs, as many as must go for [`MOST_RUNS`] to be left.
+fn shortest(runs: &[(u64, u64)]) -> Filled {
+    let mut lengths: Vec<u64> = runs.windows(2).map(|two| two[1].0 - (two[0].0 + two[0].1)).collect();
+    let last = runs.len() - MOST_RUNS - 1;
+    let (shorter, &mut below_bytes, _) = lengths.select_nth_unstable(last);
+    let ties = last + 1 - shorter.iter().filter(|&&length| length < below_bytes).count();
+    Filled { below_bytes, ties, is_anywhere: true }
+}
+
 /// What waits to be committed.
 #[derive(Debug, Clone)]
 pub(crate) struct Pending {
@@ -280,13 +309,10 @@ impl Pending {
             let cause = "the object has less data than its list of holes states";
             return Err(Error::new(ErrorKind::Corrupt, "write to an object", cause));
         }
-        let mut filled_bytes = SECTOR_BYTES;
-        loop {
-            let plan = self.plan_filling(base, &data, filled_bytes);
-            if plan.holes.as_ref().is_none_or(|holes| holes.data.len() <= MOST_RUNS) {
-                return Ok(plan);
-            }
-            filled_bytes *= 2;
+        let plan = self.plan_filling(base, &data, Filled { below_bytes: SECTOR_BYTES, ties: 0, is_anywhere: false });
+        match plan.holes.as_ref().map(|holes| holes.data.as_slice()) {
+            Some(runs) if runs.len() > MOST_RUNS => Ok(self.plan_filling(base, &data, shortest(runs))),
+            _ => Ok(plan),
         }
     }
 
@@ -319,9 +345,8 @@ impl Pending {
         data
     }
 
-    /// The plan with zeroes in place of holes shorter than `filled_bytes`: beside what was written, or anywhere if that
-    /// is more than a sector.
-    fn plan_filling<'p>(&self, base: &Base, data: &[(u64, StoredPiece<'p>)], filled_bytes: u64) -> WritePlan<'p> {
+    /// The plan with zeroes in place of these holes.
+    fn plan_filling<'p>(&self, base: &Base, data: &[(u64, StoredPiece<'p>)], mut filled: Filled) -> WritePlan<'p> {
         let size_bytes = self.size_over(base.size_bytes);
         let (mut pieces, mut runs): (Vec<StoredPiece<'p>>, Vec<(u64, u64)>) = (Vec::new(), Vec::new());
         let mut add = |at: u64, piece: StoredPiece<'p>| {
@@ -337,18 +362,19 @@ impl Pending {
                 (_, piece) => pieces.push(piece),
             }
         };
-        let is_anywhere = filled_bytes > SECTOR_BYTES;
+        let Filled { below_bytes, is_anywhere, .. } = filled;
         let (mut end, mut was_new) = (0, false);
         for (at, piece) in data {
             let is_new = matches!(piece, StoredPiece::New(_));
-            if end < *at && at - end < filled_bytes && (is_new || was_new || is_anywhere) {
+            let is_beside = is_new || was_new || is_anywhere;
+            if end < *at && is_beside && (at - end < below_bytes || end > 0 && filled.takes_tie(at - end)) {
                 add(end, StoredPiece::Zeroes(at - end));
             }
             add(*at, piece.clone());
             (end, was_new) = (at + piece.length_bytes(), is_new);
         }
         let is_beside = was_new || is_anywhere || size_bytes != base.size_bytes;
-        if end < size_bytes && size_bytes - end < filled_bytes && is_beside {
+        if end < size_bytes && size_bytes - end < below_bytes && is_beside {
             add(end, StoredPiece::Zeroes(size_bytes - end));
         }
         let stored_bytes = pieces.iter().map(StoredPiece::length_bytes).sum();
@@ -452,6 +478,14 @@ mod tests {
             pending.write(at * 5000, b"x");
         }
         let plan = pending.plan(&base).unwrap();
-        assert!(plan.holes.is_none() && plan.stored_bytes == plan.size_bytes);
+        // The first ones, as all are as long.
+        assert_eq!(plan.holes.as_ref().map(|holes| holes.data.len()), Some(MOST_RUNS));
+        assert_eq!(plan.stored_bytes, MOST_RUNS as u64 + 10 * 5000);
+        // Shorter ones, wherever they are.
+        (0..9).for_each(|at| pending.write((1000 + 50 * at) * 5000 + 100, b"y"));
+        let plan = pending.plan(&base).unwrap();
+        assert_eq!(plan.holes.as_ref().map(|holes| holes.data.len()), Some(MOST_RUNS));
+        assert_eq!(plan.stored_bytes, MOST_RUNS as u64 + 10 * 5000);
+        assert!(runs(&plan).contains(&(1400 * 5000, 5001)));
     }
 }
