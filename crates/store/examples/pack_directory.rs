@@ -1,4 +1,5 @@
-//! Packs the files of a directory into a store outside it, then reads all of them back in disk order, verified.
+//! Packs the regular files below a directory, with their modification times, into a new store, and reads them back in
+//! disk order, verified. STORE must not be within DIR: that is not checked.
 //!
 //! `cargo run --release -p granulo-store --example pack_directory -- DIR STORE`
 
@@ -24,7 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     batch.commit()?;
     println!("packed {packed} files in {:.2} s", started.elapsed().as_secs_f64());
 
-    let (files, bytes, started) = (AtomicU64::new(0), AtomicU64::new(0), Instant::now());
+    let (files, bytes, errors, started) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), Instant::now());
+    // 0: as many threads as processors. Each says whether to go on.
     store.load_with(&Key::root(), 0, |object| match object {
         Ok(object) => {
             // A large file comes in parts; each counts once, at its first.
@@ -35,12 +37,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Err(error) => {
             eprintln!("{error}");
+            errors.fetch_add(1, Ordering::Relaxed);
             true
         }
     })?;
     let (files, bytes) = (files.into_inner(), bytes.into_inner());
     println!("read {files} files, {bytes} bytes in {:.2} s", started.elapsed().as_secs_f64());
-    if files == packed { Ok(()) } else { Err("not every file that was packed was read".into()) }
+    if files == packed && errors.into_inner() == 0 {
+        Ok(())
+    } else {
+        Err("not every file that was packed was read".into())
+    }
 }
 
 /// Puts the regular files below a directory under `key`; returns how many.

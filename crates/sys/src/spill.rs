@@ -4,7 +4,7 @@
 //! [`Spill`] is an allocator for the collections of `allocator-api2`. Without a bound it is the global one. With a
 //! bound, blocks of [`SMALLEST_BYTES`] and more are taken from the file, one after the other; [`Spill::relieve`], which
 //! whoever fills or reads the tables calls now and then, asks the kernel to take the pages out of the process once its
-//! resident set is larger than the bound (`MADV_DONTNEED`). They stay in the page cache as long as the machine has
+//! resident set reaches seven eighths of the bound (`MADV_DONTNEED`). They stay in the page cache as long as the machine has
 //! memory for that, and are read again when they are needed.
 //!
 //! **Invariants**: a block stays where it is until it is freed, and its extent until the last clone of the allocator
@@ -23,7 +23,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use allocator_api2::alloc::{AllocError, Allocator, Global, Layout};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -54,7 +54,8 @@ struct Arena {
     resident: File,
     page_bytes: usize,
     bound_bytes: u64,
-    /// The size of the resident set from which pages are taken out.
+    /// The size of the resident set from which pages are taken out: seven eighths of the bound, or more as long as much
+    /// of it is not in the file.
     relieved_from_bytes: AtomicU64,
     calls: AtomicU64,
     is_full: AtomicBool,
@@ -98,7 +99,7 @@ impl Spill {
     pub fn relieve(&self) {
         let Some(arena) = self.0.as_deref() else { return };
         if arena.calls.fetch_add(1, Relaxed) % CALLS_A_LOOK == 0 {
-            arena.relieve();
+            arena.take_out_pages();
         }
     }
 
@@ -106,7 +107,7 @@ impl Spill {
     /// pages for each that is read.
     pub fn relieve_now(&self) {
         if let Some(arena) = self.0.as_deref() {
-            arena.relieve();
+            arena.take_out_pages();
         }
     }
 
@@ -155,21 +156,33 @@ impl Arena {
         pages * self.page_bytes as u64
     }
 
-    fn relieve(&self) {
-        if self.resident_bytes() < self.relieved_from_bytes.load(Relaxed) {
+    /// Takes the pages out if the resident set has reached the size for that; one that cannot be read never has.
+    fn take_out_pages(&self) {
+        let resident_bytes = self.resident_bytes();
+        if resident_bytes < self.relieved_from_bytes.load(Relaxed) {
+            // What was not in the file may have become less since.
+            self.relieved_from_bytes.fetch_min(self.next_from_bytes(resident_bytes), Relaxed);
             return;
         }
-        // If another thread does it, this one need not.
-        let Ok(extents) = self.extents.try_lock() else { return };
+        // If another thread does it or allocates, the next call will do.
+        let extents = match self.extents.try_lock() {
+            Ok(extents) => extents,
+            Err(TryLockError::Poisoned(extents)) => extents.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         for (&start, &length) in &extents.mapped {
             // SAFETY: the range is a whole mapping of ours, which is unmapped only when the arena is dropped. The
             // contents of its pages do not change: of a shared mapping, the file has them (madvise(2)).
             let _ = unsafe { rustix::mm::madvise(start as *mut _, length, Advice::LinuxDontNeed) };
         }
-        // What is left is not in the file: the next time is when there is something to gain again.
+        // What is left is mostly not in the file.
+        self.relieved_from_bytes.store(self.next_from_bytes(self.resident_bytes()), Relaxed);
+    }
+
+    /// The size of the resident set at which there is something to gain: by an eighth of the bound above what it is.
+    fn next_from_bytes(&self, resident_bytes: u64) -> u64 {
         let bound = self.bound_bytes;
-        let next = (bound - bound / 8).max(self.resident_bytes() + bound / 8);
-        self.relieved_from_bytes.store(next, Relaxed);
+        (bound - bound / 8).max(resident_bytes + bound / 8)
     }
 
     fn allocate(&self, layout: Layout) -> io::Result<NonNull<[u8]>> {

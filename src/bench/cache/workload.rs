@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -157,13 +157,19 @@ fn wait(
     }
 }
 
-/// Reads to the end of a stream; returns its last bytes.
+/// Reads until all writers have closed a stream, or an error; returns at most the last [`KEPT_BYTES`].
 fn last_bytes(mut from: impl Read) -> Vec<u8> {
     let mut kept = VecDeque::new();
     let mut piece = [0; 1024];
-    while let Ok(read @ 1..) = from.read(&mut piece) {
-        kept.extend(&piece[..read]);
-        kept.drain(..kept.len().saturating_sub(KEPT_BYTES));
+    loop {
+        match from.read(&mut piece) {
+            Ok(read @ 1..) => {
+                kept.extend(&piece[..read]);
+                kept.drain(..kept.len().saturating_sub(KEPT_BYTES));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => break,
+        }
     }
     kept.into()
 }

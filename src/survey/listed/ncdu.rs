@@ -53,16 +53,16 @@ impl<'t> Text<'t> {
         }
         self.expect(b',')?;
         self.expect(b'[')?;
-        tree.open(self.value()?);
+        tree.open(self.attributes()?);
         while !tree.open.is_empty() {
             match self.next()? {
                 b']' => tree.close(),
                 b',' if self.peek()? == b'[' => {
                     self.at += 1;
-                    tree.open(self.value()?);
+                    tree.open(self.attributes()?);
                 }
                 b',' => {
-                    let file = self.value()?;
+                    let file = self.attributes()?;
                     tree.file(&file);
                 }
                 other => return Err(self.unexpected(other)),
@@ -98,10 +98,21 @@ impl<'t> Text<'t> {
 
     /// The error for a byte that was just read.
     fn unexpected(&self, byte: u8) -> String {
-        format!("'{}' at byte {} is not expected there", byte.escape_ascii(), self.at)
+        format!("'{}' at byte {} is not expected there", byte.escape_ascii(), self.at - 1)
     }
 
-    /// A value that is no directory.
+    /// The attributes of an entry: an object. (A list would do for its fields in their order.)
+    fn attributes(&mut self) -> Result<Attributes, String> {
+        match self.peek()? {
+            b'{' => self.value(),
+            other => {
+                self.at += 1;
+                Err(self.unexpected(other))
+            }
+        }
+    }
+
+    /// Reads a JSON value that is in memory whole; a directory is read piece by piece instead.
     fn value<T: Deserialize<'t>>(&mut self) -> Result<T, String> {
         let start = self.at;
         let mut values = serde_json::Deserializer::from_slice(&self.whole[start..]).into_iter();
@@ -261,9 +272,16 @@ mod tests {
         assert_eq!((counts.symlinks, survey.distributions.of(Measure::SymlinkTargetLength).total()), (1, 7));
         assert_eq!(survey.distributions.of(Measure::DirectoryEntries).total(), 4 + 3);
         assert_eq!(survey.distributions.of(Measure::NameLength).count(), 7);
-        for wrong in
-            [&b"[1"[..], b"[1,0,{}]", b"[2,0,{},[{}]]", b"[1,0,{},[]]", b"[1,0,{},5]", b"[1,0,{},[{\"asize\":-1}]]"]
-        {
+        for wrong in [
+            &b"[1"[..],
+            b"[1,2,{},[[\"/t\",10]]]",
+            b"[1,2,{},[[]]]",
+            b"[1,0,{}]",
+            b"[2,0,{},[{}]]",
+            b"[1,0,{},[]]",
+            b"[1,0,{},5]",
+            b"[1,0,{},[{\"asize\":-1}]]",
+        ] {
             assert!(read(wrong).is_err(), "{}", String::from_utf8_lossy(wrong));
         }
     }

@@ -9,15 +9,29 @@ use std::io::{self, Write};
 use super::row::{Inode, Known, Row};
 use super::sorted::Sorted;
 
-/// Writes the document of all rows, whose keys begin with that of the directory `base`.
+/// Writes the document of all rows, whose keys begin with that of the directory `base`; of `base` alone if there are none.
+/// `timestamp` is in seconds since 1970.
 pub(super) fn write(rows: &mut Sorted, base: &[u8], timestamp: i64, out: &mut dyn Write) -> io::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     write!(out, "[1,2,{{\"progname\":\"granulo\",\"progver\":\"{version}\",\"timestamp\":{timestamp}}}")?;
     let mut tree = Tree { out, open: Vec::new(), path: Vec::new(), object: Vec::new() };
+    // A mount point, or what was left out or could not be read: a root below it makes it a directory.
+    let mut held: Option<(Vec<u8>, Row)> = None;
     while let Some(row) = rows.next()? {
-        tree.row(rows.key(), base, &row)?;
+        let key = rows.key();
+        if let Some((above, above_row)) = held.take().filter(|(above, _)| !is_below(key, above)) {
+            tree.row(&above, base, &above_row)?;
+        }
+        if matches!(row.known, Known::Leaf(_) | Known::Directory(_)) {
+            tree.row(key, base, &row)?;
+        } else {
+            held = Some((key.to_vec(), row));
+        }
     }
-    if tree.path.is_empty() && tree.open.is_empty() {
+    if let Some((key, row)) = held {
+        tree.row(&key, base, &row)?;
+    }
+    if tree.open.is_empty() {
         tree.open_directory(base, base, &Row::of(Known::Nothing))?;
     }
     tree.close_to(0)?;
@@ -35,8 +49,7 @@ struct Tree<'o> {
 
 impl Tree<'_> {
     fn row(&mut self, key: &[u8], base: &[u8], row: &Row) -> io::Result<()> {
-        let is_in = |open: &[u8]| key.len() > open.len() && key.starts_with(open) && key[open.len()] == 0;
-        let kept = self.open.iter().take_while(|(length, _)| is_in(&self.path[..*length])).count();
+        let kept = self.open.iter().take_while(|(length, _)| is_below(key, &self.path[..*length])).count();
         self.close_to(kept)?;
         if self.open.is_empty() {
             if key == base {
@@ -145,6 +158,10 @@ fn number(out: &mut Vec<u8>, field: &str, value: u64) {
     out.extend_from_slice(field.as_bytes());
     out.extend_from_slice(b"\":");
     out.extend_from_slice(value.to_string().as_bytes());
+}
+
+fn is_below(key: &[u8], directory: &[u8]) -> bool {
+    key.strip_prefix(directory).is_some_and(|rest| rest.first() == Some(&0))
 }
 
 fn last_name(key: &[u8]) -> &[u8] {

@@ -3,7 +3,7 @@
 //!
 //! Invariants: a block depends on earlier ones only for names, and records how many operations and names precede it; so
 //! a damaged block costs only its content, and a truncated file still returns every complete block. Reading never
-//! panics and never allocates more than 64 MiB per block, whatever the bytes are.
+//! panics and never holds more than 64 MiB of a block packed and as much unpacked, whatever the bytes are.
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod fuzzing;

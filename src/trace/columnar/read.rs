@@ -91,7 +91,8 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads and decompresses the next block with an intact body; `None` if nothing more can be read.
+    /// Reads the next intact block into `raw` and returns its frame; skips and counts damaged ones. `None`, which is
+    /// counted, too: the file ends without a footer, or a frame is damaged. The regular end is a block of kind [`FOOT`].
     fn read_block(&mut self) -> Result<Option<Frame>> {
         loop {
             let mut bytes = [0; FRAME_BYTES];
@@ -121,6 +122,10 @@ impl Reader {
             }
             if XxHash3_64::oneshot(&self.packed) == frame.hash && self.unpack(&frame) {
                 return Ok(Some(frame));
+            }
+            if frame.kind == FOOT {
+                self.problems.count(Trouble::Damaged, || "its footer".to_owned());
+                return Ok(None);
             }
             self.skip(&frame);
         }

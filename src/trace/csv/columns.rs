@@ -200,18 +200,19 @@ impl Columns {
         (has(Field::Size) && has(Field::Operation)).then_some(Columns { list })
     }
 
-    /// Detects the columns of a table from its head, if it looks like a known one.
+    /// Detects the columns of a table from the whole lines of its head: from a header that names a size and an operation,
+    /// which may be a comment, else from the shape of the first 16 rows.
     pub fn guess(head: &[u8]) -> Option<Columns> {
-        let mut lines = head.split_inclusive(|&b| b == b'\n').filter(|line| line.ends_with(b"\n"));
-        let first = lines.next()?;
-        let separator = separator(first);
-        if let Some(columns) =
-            Columns::of_header(&fields(first, separator).iter().map(|field| &**field).collect::<Vec<_>>())
-        {
+        let whole = head.split_inclusive(|&b| b == b'\n').filter(|line| line.ends_with(b"\n"));
+        let lines: Vec<&[u8]> = whole.filter(|line| !line.trim_ascii().is_empty()).collect();
+        let separator = separator(first_line(head)?);
+        let header = fields(names(lines.first()?), separator);
+        if let Some(columns) = Columns::of_header(&header.iter().map(|field| &**field).collect::<Vec<_>>()) {
             return Some(columns);
         }
-        let rows: Vec<_> = std::iter::once(first).chain(lines).take(16).map(|line| fields(line, separator)).collect();
-        let (name, _) = SHAPES.iter().find(|(_, fits)| rows.iter().all(|row| fits(row)))?;
+        let rows = lines.iter().filter(|line| !line.starts_with(b"#")).take(16);
+        let rows: Vec<_> = rows.map(|line| fields(line, separator)).collect();
+        let (name, _) = SHAPES.iter().find(|(_, fits)| !rows.is_empty() && rows.iter().all(|row| fits(row)))?;
         Columns::parse(name).ok()
     }
 }
@@ -241,7 +242,19 @@ fn is_one_of(row: &Row<'_>, at: usize, words: &[&str]) -> bool {
     row.get(at).is_some_and(|field| words.iter().any(|word| word.as_bytes() == &**field))
 }
 
-/// Detects the separator of a line: the first of comma, tab and semicolon in it, otherwise blanks.
+/// The first line that is neither empty nor a comment; if there is none, the comment.
+pub(super) fn first_line(head: &[u8]) -> Option<&[u8]> {
+    let lines = || head.split(|&b| b == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    lines().find(|line| !line.starts_with(b"#")).or_else(|| lines().next())
+}
+
+/// The names in a header, which may be a comment.
+pub(super) fn names(header: &[u8]) -> &[u8] {
+    header.trim_ascii_start().strip_prefix(b"#").unwrap_or(header)
+}
+
+/// Detects the separator of a line: a comma if there is one, else a tab, a semicolon or a bar, in this order; otherwise
+/// blanks.
 pub(super) fn separator(line: &[u8]) -> u8 {
     [b',', b'\t', b';', b'|'].into_iter().find(|separator| line.contains(separator)).unwrap_or(b' ')
 }
@@ -351,6 +364,9 @@ mod tests {
         let header =
             Columns::guess(b"Timestamp,Response,IOType,LUN,Offset,Size\n1455592451.1,0.000212,R,2,3,4\n").unwrap();
         assert_eq!(header.of(Field::Offset).unwrap().places, [ColumnRef::Header("Offset".to_owned())]);
+        let commented = b"# blocks of alibaba\n419,W,8792731648,16384,1577808144360767\n";
+        assert_eq!(Columns::guess(commented), Some(Columns::parse("alibaba").unwrap()));
+        assert_eq!(Columns::guess(b"# nothing\n"), None);
         for text in
             [&b"a,b,c\n1,2,3\n"[..], b"", b"\xff\xfe\n", b"decile_pct,read_bytes,write_bytes\n10,1,2\n", b"size\n"]
         {

@@ -70,7 +70,7 @@ impl Reader {
         };
         let mut line = Vec::new();
         let mut line_number = 0;
-        let separator = first_line(input.head()).map_or(b',', columns::separator);
+        let separator = columns::first_line(input.head()).map_or(b',', columns::separator);
         let by_name =
             columns.list.iter().flat_map(|column| &column.places).any(|place| matches!(place, ColumnRef::Header(_)));
         let mut header = Vec::new();
@@ -80,7 +80,7 @@ impl Reader {
                 if !matches!(input.line(&mut line, LONGEST_LINE_BYTES)?, Line::Whole | Line::Last) {
                     break;
                 }
-                let names = line.trim_ascii_start().strip_prefix(b"#").unwrap_or(&line);
+                let names = columns::names(&line);
                 if !names.trim_ascii().is_empty() {
                     header = line::fields(names, separator).into_iter().map(Cow::into_owned).collect();
                 }
@@ -299,12 +299,6 @@ impl Source for Reader {
     fn progress(&self) -> (u64, Option<u64>) {
         self.input.progress()
     }
-}
-
-/// The first line that is neither empty nor a comment; if there is none, the comment.
-fn first_line(head: &[u8]) -> Option<&[u8]> {
-    let lines = || head.split(|&b| b == b'\n').filter(|line| !line.trim_ascii().is_empty());
-    lines().find(|line| !line.starts_with(b"#")).or_else(|| lines().next())
 }
 
 fn number(place: &ColumnRef, header: &[Vec<u8>], path: &Path) -> Result<usize> {

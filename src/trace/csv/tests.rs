@@ -41,8 +41,11 @@ fn columns_are_found_by_their_names() {
     assert_eq!(reader.files.get(1), Some(&b"a,b"[..]));
     assert_eq!(reader.origin.clock, Clock::Wall);
     assert_eq!(reader.origin.notes.len(), 1, "{:?}", reader.origin.notes);
-    let guessed = read(&text.as_bytes()[2..], None).0;
-    assert_eq!(guessed[0], Operation { offset_bytes: Some(4096), ..operations[0] });
+    // Also without being told, whether the header is a comment or not, behind an empty line.
+    for text in [&text[2..], text, &format!("\n{text}")] {
+        let guessed = read(text, None).0;
+        assert_eq!(guessed[0], Operation { offset_bytes: Some(4096), ..operations[0] });
+    }
     let missing = Columns::parse("size=Length").unwrap();
     let error = Reader::new(Input::of_bytes(text.as_bytes().to_vec()).unwrap(), Some(missing)).unwrap_err().to_string();
     assert!(error.contains("no column 'Length'") && error.contains("IOType"), "{error}");

@@ -188,10 +188,18 @@ impl Openings {
         }
     }
 
-    /// At the end: what was read and written through opens that still exist.
+    /// Ends the recording at `time_ns`: settles closes, then adds what was read and written through opens that still
+    /// exist, without a close. Counts those as unfinished, but not idle ones. Forgets all files.
     pub(crate) fn finish(&mut self, time_ns: u64) {
         self.settle();
-        for file in self.files.values_mut() {
+        let mut files: Vec<File> = self.files.drain().map(|(_, file)| file).collect();
+        files.sort_unstable_by_key(|file| file.number);
+        for mut file in files {
+            // It was no truncation by an open: somebody wrote who had it open before.
+            if file.emptied_by.is_some() && file.size_bytes > 0 {
+                let name = || excerpt(self.names.get(file.number).unwrap_or_default());
+                self.problems.count(Trouble::UnknownFile, name);
+            }
             for opening in file.openings.drain(..) {
                 let operation = Operation {
                     file: Some(file.number),
@@ -205,7 +213,6 @@ impl Openings {
                 }
             }
         }
-        self.files.clear();
     }
 }
 
@@ -329,6 +336,8 @@ mod tests {
             ]
         );
         assert!(openings.problems.is_empty());
+        let (list, openings) = of(&[(MODIFIED, 7, 5), (CLOSED, 7, 5)]);
+        assert_eq!((list.len(), openings.problems.of(Trouble::UnknownFile)), (0, 1));
         let (list, openings) = of(&[(READ, 8, 5), (OPENED, 7, 5), (MODIFIED, 7, 6)]);
         assert_eq!(
             list.iter().map(|o| (o.0, o.1)).collect::<Vec<_>>(),

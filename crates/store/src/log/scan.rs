@@ -26,6 +26,11 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// after it may be four times as long.
 const LEAST_WINDOW_BYTES: usize = 4 << 10;
 
+/// The least that a device cannot read.
+const SECTOR_BYTES: u64 = 512;
+/// Reads that fail in one sector until a search goes on behind it. One may be a passing error.
+const MOST_FAILED_READS: u32 = 3;
+
 /// A window into one copy of a segment.
 #[derive(Debug)]
 struct Copy {
@@ -39,6 +44,8 @@ struct Copy {
     window_bytes: usize,
     /// The last error of reading it.
     error: Option<io::Error>,
+    /// The sector in which the last read that failed begins, and how many failed in it.
+    failed: (u64, u32),
 }
 
 impl Copy {
@@ -50,12 +57,15 @@ impl Copy {
             let window = if goes_on { (4 * self.window_bytes).min(WINDOW_BYTES) } else { LEAST_WINDOW_BYTES };
             self.window_bytes = window;
             self.start = offset;
-            // An unreadable position further on says nothing about the bytes requested.
-            let read = self.read(offset, length.max(window)).or_else(|_| {
+            // An unreadable position further on says nothing about the bytes requested, nor about those before it.
+            let before_next = (round_up(offset.0 + 1, LEAST_WINDOW_BYTES as u64) - offset.0) as usize;
+            let read = self.read(offset, length.max(window)).or_else(|error| {
                 self.window_bytes = LEAST_WINDOW_BYTES;
-                self.read(offset, length)
+                if before_next > length { self.read(offset, before_next) } else { Err(error) }
             });
-            if let Err(error) = read {
+            if let Err(error) = read.or_else(|_| self.read(offset, length)) {
+                let sector = offset.0 / SECTOR_BYTES;
+                self.failed = (sector, if self.failed.0 == sector { self.failed.1 + 1 } else { 1 });
                 self.error = Some(error);
                 return None;
             }
@@ -66,6 +76,11 @@ impl Copy {
     fn read(&mut self, offset: LogOffset, length: usize) -> io::Result<()> {
         self.bytes.clear();
         self.file.read_onto(&mut self.bytes, length, offset.0).map(|_| ())
+    }
+
+    /// Whether several reads from where `offset` is have failed: a disk may try for seconds each time.
+    fn is_given_up(&self, offset: LogOffset) -> bool {
+        self.failed.0 == offset.0 / SECTOR_BYTES && self.failed.1 >= MOST_FAILED_READS
     }
 
     /// The record at `offset`, if it is valid.
@@ -244,7 +259,17 @@ impl SegmentScan {
                 Ok(size_bytes) => (size_bytes, None),
                 Err(error) => (0, Some(error)),
             };
-            Copy { device, file, seed, size_bytes, bytes: Vec::new(), start: LogOffset::START, window_bytes: 0, error }
+            Copy {
+                device,
+                file,
+                seed,
+                size_bytes,
+                bytes: Vec::new(),
+                start: LogOffset::START,
+                window_bytes: 0,
+                error,
+                failed: (0, 0),
+            }
         };
         let copies: Vec<Copy> = files.into_iter().map(copy).collect();
         let end = LogOffset(copies.iter().map(|copy| copy.size_bytes).max().unwrap_or(0));
@@ -489,11 +514,15 @@ impl SegmentScan {
         self.later_commit_on(0..self.copies.len(), damaged)
     }
 
-    /// The same on these copies.
-    fn later_commit_on(&mut self, copies: Range<usize>, damaged: LogOffset) -> Option<(Commit, LogOffset)> {
-        let mut at = damaged + RECORD_ALIGNMENT_BYTES;
+    /// The first commit behind an offset that is intact on one of these copies and whose list accounts for every byte of
+    /// its batch, and its offset. Reads up to the end of the segment.
+    fn later_commit_on(&mut self, copies: Range<usize>, after: LogOffset) -> Option<(Commit, LogOffset)> {
+        let mut at = after + RECORD_ALIGNMENT_BYTES;
         while at < self.end {
             for copy in copies.clone() {
+                if self.copies[copy].is_given_up(at) {
+                    continue;
+                }
                 if let Some(commit) = self.copies[copy].commit(at).filter(|commit| self.accounts(commit, at)) {
                     return Some((commit, at));
                 }

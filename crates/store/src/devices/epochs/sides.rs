@@ -22,7 +22,7 @@ pub(crate) fn sides(
     witnesses: &[&History],
     written: &dyn Fn(&EpochEntry) -> Option<bool>,
 ) -> Vec<Side> {
-    let mut newest = latest(seen, witnesses);
+    let mut newest = not_continued(seen, witnesses);
     if newest.len() > 1 {
         newest = without_dropped(&newest, seen);
     }
@@ -39,17 +39,18 @@ pub(crate) fn sides(
     newest.iter().map(|&side| Side { history: side.clone(), devices: on_side(side) }).collect()
 }
 
-/// The histories that are no prefix of another one.
-fn latest<'h>(seen: &SeenHistories<'h>, witnesses: &[&'h History]) -> Vec<&'h History> {
-    let mut newest: Vec<&History> = Vec::new();
-    for history in seen.iter().map(|(_, history)| *history).chain(witnesses.iter().copied()) {
-        if newest.iter().any(|known| matches!(relation(history, known), Relation::Same | Relation::Prefix)) {
-            continue;
-        }
-        newest.retain(|known| relation(known, history) != Relation::Prefix);
-        newest.push(history);
-    }
-    newest
+/// The histories that no other one continues; of equal ones the first, those of devices before witnesses. All pairs are
+/// compared: one that continues a second, which continues a third, may have dropped the epochs of the third.
+fn not_continued<'h>(seen: &SeenHistories<'h>, witnesses: &[&'h History]) -> Vec<&'h History> {
+    let all: Vec<&History> = seen.iter().map(|(_, history)| *history).chain(witnesses.iter().copied()).collect();
+    let is_continued = |at: usize| {
+        all.iter().enumerate().any(|(other_at, other)| match relation(all[at], other) {
+            Relation::Prefix => true,
+            Relation::Same => other_at < at,
+            _ => false,
+        })
+    };
+    (0..all.len()).filter(|&at| !is_continued(at)).map(|at| all[at]).collect()
 }
 
 /// Histories without those that were dropped from another one.
