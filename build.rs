@@ -1,6 +1,6 @@
 //! Which commit the program is built from, for `granulo --version` and results: `GRANULO_BUILD`, empty if unknown.
 //!
-//! It is what the variable `GRANULO_COMMIT` says (for packagers), else what Cargo recorded in a package, else what git
+//! It is what the variable `GRANULO_COMMIT` says (for packagers; 1 to 64 letters, digits, `+`, `-`, `.` and `_`), else what Cargo recorded in a package, else what git
 //! says of the tree: the commit, with `+changed` where files of the program differ from it. A debug build only has what
 //! the variable says: otherwise each commit would compile the library and its tests again.
 
@@ -45,7 +45,7 @@ fn of_package(root: &Path) -> Option<String> {
     named(commit, value("dirty").is_some_and(|is_dirty| is_dirty.starts_with("true")))
 }
 
-/// What git says, if the tree is its own and not a part of somebody else's.
+/// What git says, if it tracks this build script: the tree is then not only a part of somebody else's.
 fn of_repository(root: &Path) -> Option<String> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;

@@ -245,7 +245,7 @@ fn print_report(report: &RepairReport, knows_all: bool) -> Result<Ended> {
                 "directory without a parent moved to lost+found",
                 "directories without a parent moved to lost+found",
             ),
-            (report.dropped, "lost object removed", "lost objects removed"),
+            (report.dropped, "name of a lost object removed", "names of lost objects removed"),
         ];
         for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
             writeln!(out, "{}", format_counted(count, one, many))?;

@@ -391,8 +391,9 @@ impl Engine {
         Ok(copied)
     }
 
-    /// Files in the segment directory of a device that repair may remove, with their sizes in bytes: segments that were
-    /// released, and incomplete copies that are none of those in progress.
+    /// Files in the segment directory of a device that a repair may remove, with their sizes in bytes: segments that were
+    /// released and are not in the catalog there, and incomplete copies that are none of those in progress. The caller is
+    /// the only writer, and holds the lock of `in_progress` until it has removed them.
     pub(crate) fn leftover_segments(
         &self,
         slot: &Slot,
@@ -404,7 +405,7 @@ impl Engine {
         let history = self.devices.history();
         let is_written = |name: &str| in_progress.contains(&(slot.entry.number, format!("{SEGMENTS}/{name}")));
         let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
-            // An unknown segment that was not released is in quarantine.
+            // A segment that is neither in the catalog nor released is in quarantine, and stays.
             Some(name) => {
                 // Between its release and the removal of its file, a segment still has its row.
                 let is_it =

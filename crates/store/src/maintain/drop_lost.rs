@@ -109,6 +109,8 @@ impl Dropping<'_> {
         }
     }
 
+    /// Queues what the index can restore; removes the rest by its path, not yet durably. Skips what has no path: the check
+    /// after it reports that again.
     fn drop_or_restore(&mut self, stored: &[u8], entry: &Entry) -> Result<()> {
         if self.can_restore(entry) {
             self.restored.push((stored.to_vec(), *entry));
@@ -118,7 +120,7 @@ impl Dropping<'_> {
         let Some(key) = self.ways.path(directory, name) else { return Ok(()) };
         let mut batch = self.store.batch(Durability::None);
         self.report.dropped += u64::from(batch.remove(&key)?);
-        // It also bounds the memory of what is not in a sorted table yet.
+        // One commit for each: together, what is in no sorted table yet would grow without bound.
         batch.commit()
     }
 

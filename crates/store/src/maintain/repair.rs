@@ -128,7 +128,7 @@ pub struct RepairReport {
     pub index_files: u64,
     /// Unreachable directories that are in `lost+found` now.
     pub detached: u64,
-    /// Lost objects that were removed.
+    /// Names of lost objects that were removed, and lost versions in snapshots.
     pub dropped: u64,
     /// Problems of lost objects that were to be removed and were not, because the plan does not list them: it lists a
     /// limited number, and they may have been damaged since. Another plan has them.
@@ -552,7 +552,7 @@ impl Engine {
         self.extents.sync(&touched)
     }
 
-    /// Removes files from the directories of segments that do not belong to the store.
+    /// Removes what [`leftover_segments`](Self::leftover_segments) lists on each writable device; returns how many.
     pub(crate) fn remove_leftovers(&self) -> Result<u64> {
         let mut removed = 0;
         let state = self.view().state.clone();

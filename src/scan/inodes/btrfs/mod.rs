@@ -152,12 +152,13 @@ struct Group {
     run: Vec<u8>,
     /// Current items of leaves that were replaced.
     replaced: HashMap<usize, Vec<u8>>,
-    /// Leaves of which the items are missing.
+    /// Leaves that could not be read, not even in the newest transaction.
     failed: Vec<(usize, io::Error)>,
 }
 
 impl Group {
-    /// Why a leaf could not be read, again for each directory that has names in it.
+    /// A copy of the error of a leaf that could not be read, if it is one: each directory that may have names in it
+    /// reports that.
     fn failure_of(&self, leaf: usize) -> Option<io::Error> {
         let (_, error) = self.failed.iter().find(|(failed, _)| *failed == leaf)?;
         Some(

@@ -180,20 +180,20 @@ impl Ext {
     }
 }
 
-/// Indirect blocks of a file of `blocks` blocks, each with `pointers` pointers. A file beyond the reach of the triple
-/// indirect block is assumed to continue there.
+/// Indirect blocks, of `pointers` pointers each, of a file with `blocks` blocks of data and no holes. A file beyond the
+/// reach of the triple indirect block is assumed to continue there.
 fn indirect_blocks(blocks: u128, pointers: u64) -> u128 {
     let pointers = u128::from(pointers);
-    let single = blocks.saturating_sub(DIRECT_BLOCKS.into());
-    let double = single.saturating_sub(pointers);
-    let triple = double.saturating_sub(pointers * pointers);
-    let double = double - triple;
-    u128::from(single > 0)
-        + u128::from(double > 0)
-        + double.div_ceil(pointers)
-        + u128::from(triple > 0)
-        + triple.div_ceil(pointers * pointers)
-        + triple.div_ceil(pointers)
+    let behind_direct = blocks.saturating_sub(DIRECT_BLOCKS.into());
+    let behind_single = behind_direct.saturating_sub(pointers);
+    let in_triple = behind_single.saturating_sub(pointers * pointers);
+    let in_double = behind_single - in_triple;
+    u128::from(behind_direct > 0)
+        + u128::from(in_double > 0)
+        + in_double.div_ceil(pointers)
+        + u128::from(in_triple > 0)
+        + in_triple.div_ceil(pointers * pointers)
+        + in_triple.div_ceil(pointers)
 }
 
 /// Blocks of the tree of `extents` extents, with `per_block` entries in each full block; none while the inode has room.

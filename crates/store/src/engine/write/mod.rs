@@ -239,13 +239,15 @@ impl<'s> Batch<'s> {
         self.encode(key.stored().into(), Entry::link(shared), &[], false, &[], None)
     }
 
-    /// Removes a file, name or empty directory; returns whether it existed. For a directory, first commits what waits.
+    /// Removes a file, name or empty directory, on commit; returns whether it existed. First commits what waits if it is
+    /// a directory, or if what waits may have the name or one below it.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if the directory is not empty; any error of writing.
+    /// [`ErrorKind::Usage`] for the root and for a directory that is not empty, also on commit if another batch has put
+    /// something there; any error of reading the index and of writing.
     pub fn remove(&mut self, key: &Key) -> Result<bool> {
         self.refuse_root(key)?;
-        // The first name of a file is in the piece of the file.
+        // A file that waits for its name stays in its piece, unless what waits must be committed below.
         if self.nameless.is_empty() {
             self.make_room(0)?;
         }
@@ -255,12 +257,12 @@ impl<'s> Batch<'s> {
             return Ok(false);
         }
         let mut seen = self.see(key)?;
-        let found = |seen: Option<SeenEntry>| seen.and_then(|seen| seen.entry);
-        if is_waiting || found(seen).is_some_and(|entry| entry.kind == Kind::Directory) {
+        let entry_of = |seen: Option<SeenEntry>| seen.and_then(|seen| seen.entry);
+        if is_waiting || entry_of(seen).is_some_and(|entry| entry.kind == Kind::Directory) {
             self.commit_piece()?;
             seen = self.see(key)?;
         }
-        let (Some(seen), Some(found)) = (seen, found(seen)) else { return Ok(false) };
+        let (Some(seen), Some(found)) = (seen, entry_of(seen)) else { return Ok(false) };
         if found.kind == Kind::Directory && has_entries(&self.engine().snapshot(), found.number)? {
             return Err(not_empty(key.stored()));
         }

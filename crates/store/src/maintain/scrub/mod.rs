@@ -301,7 +301,7 @@ impl<'m> Scrubber<'m> {
                 continue;
             }
             let mut failure = String::new();
-            let repaired = self.repaired(engine.repair_table(row, &flaws), &mut failure)?;
+            let repaired = self.unless_fatal(engine.repair_table(row, &flaws), &mut failure)?;
             is_sound &= repaired != Some(false);
             let remedy = if repaired == Some(false) { Remedy::RebuildIndex } else { Remedy::Repair };
             for flaw in flaws {
@@ -320,7 +320,7 @@ impl<'m> Scrubber<'m> {
         let mut failure = String::new();
         // Its content is in memory: no sound copy is needed. A device where it cannot be written loses its copy.
         if !flaws.is_empty() {
-            self.repaired(engine.catalog.write_again(), &mut failure)?;
+            self.unless_fatal(engine.catalog.write_again(), &mut failure)?;
         }
         for flaw in flaws {
             let is_repaired = failure.is_empty() && engine.index.numbers().contains(&flaw.device);
@@ -337,7 +337,7 @@ impl<'m> Scrubber<'m> {
             return Ok(());
         }
         let mut failure = String::new();
-        self.repaired(engine.complete_index(), &mut failure)?;
+        self.unless_fatal(engine.complete_index(), &mut failure)?;
         let left = engine.index_copies_missing();
         for fault in missing {
             let still = left.iter().find(|left| left.device == fault.device);
@@ -497,7 +497,7 @@ impl<'m> Scrubber<'m> {
                 let Some(now) = now.filter(|_| !engine.is_superseded(row.number)) else { continue };
                 let copied = engine.copy_segment(&now, device, Damaged::Copied, pace);
                 is_repaired = self
-                    .repaired(copied, &mut cause)?
+                    .unless_fatal(copied, &mut cause)?
                     .is_some_and(|copied| copied.damaged_bytes == 0 && !copied.is_kept);
             }
             let remedy = if has_other { Remedy::Repair } else { engine.remedy_of_segment(row) };
@@ -515,7 +515,7 @@ impl<'m> Scrubber<'m> {
         let range = LogOffset::START..FIRST_BATCH_AT;
         let mut cause = "its header is damaged".to_owned();
         let repaired = match is_held {
-            true => self.repaired_copies(row, range.clone(), &mut cause)?,
+            true => self.repair_copies(row, range.clone(), &mut cause)?,
             false => RepairedCopies::default(),
         };
         for &device in without {
@@ -532,7 +532,7 @@ impl<'m> Scrubber<'m> {
     fn flaw(&mut self, row: &SegmentRow, flaw: DamagedRecords) -> Result<()> {
         let damaged = format_counted(flaw.records, "record was", "records were");
         let mut cause = format!("{damaged} damaged on this copy");
-        let repaired = self.repaired_copies(row, flaw.range.clone(), &mut cause)?;
+        let repaired = self.repair_copies(row, flaw.range.clone(), &mut cause)?;
         for &device in &flaw.devices {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = cause_on(device, &repaired, &cause);
@@ -544,8 +544,12 @@ impl<'m> Scrubber<'m> {
         Ok(())
     }
 
-    /// Repairs a range of a segment on its copies; on none if that fails as in [`repaired`](Self::repaired).
-    fn repaired_copies(
+    /// Repairs a range of a segment on its copies. If the repair fails as a whole, none counts as repaired, though some
+    /// may have been written, and the error is added to `cause`.
+    ///
+    /// # Errors
+    /// Those that end a scrub: all that [`unless_fatal`](Self::unless_fatal) does not take.
+    fn repair_copies(
         &mut self,
         row: &SegmentRow,
         range: Range<LogOffset>,
@@ -553,14 +557,14 @@ impl<'m> Scrubber<'m> {
     ) -> Result<RepairedCopies> {
         let repaired = self.engine.repair_segment(row.number, range);
         let repaired = repaired.and_then(|repaired| repaired.unless(is_of_replaced));
-        let repaired = self.repaired(repaired, cause)?.unwrap_or_default();
+        let repaired = self.unless_fatal(repaired, cause)?.unwrap_or_default();
         self.report.failed += repaired.failed();
         Ok(repaired)
     }
 
     /// The outcome of a repair; `None`, with its error added to the cause, if it failed in a way that says nothing
     /// about what is verified next: one bad place does not end a scrub.
-    fn repaired<T>(&mut self, outcome: Result<T>, cause: &mut String) -> Result<Option<T>> {
+    fn unless_fatal<T>(&mut self, outcome: Result<T>, cause: &mut String) -> Result<Option<T>> {
         let goes_on = |error: &Error| {
             matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Lost) && !is_of_replaced(error)
         };

@@ -162,9 +162,12 @@ fn put_path(onto: &mut Vec<u8>, before: &str, path: &str) {
     onto.extend_from_slice(rest);
 }
 
+/// Encodes the pieces of one file, and appends its bytes in memory to `inline`, in the order of the pieces. `objects`
+/// maps the number of an object to its index in the manifest.
 fn put_pieces(onto: &mut Vec<u8>, inline: &mut Vec<u8>, pieces: &Pieces, objects: &BTreeMap<u64, u64>) {
     let (mut count, mut encoded, mut in_body) = (0, Vec::new(), 0);
-    // Neighbours in memory are one piece in the body.
+    // A body with two pieces of this kind in a row is refused, so neighbours in memory become one. Returns how many
+    // pieces that adds.
     let end_in_body = |in_body: &mut u64, encoded: &mut Vec<u8>| {
         let length = std::mem::take(in_body);
         if length > 0 {
