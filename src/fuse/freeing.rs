@@ -65,8 +65,9 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// Runs `act`, which is about an object; if the store is full, frees space and runs it again, up to four times in all. `act` must change
-    /// nothing when it finds no space. The caller may hold states of objects, but no lock that compaction takes.
+    /// Runs `act`, which is about an object; if the store is full, frees space and runs it again, up to four times in
+    /// all. `act` must change nothing when it finds no space. The caller may hold states of objects, but no lock that
+    /// compaction takes.
     pub(super) fn retry_after_freeing<T>(&self, number: ObjectNumber, act: impl Fn() -> Result<T>) -> Outcome<T> {
         let outcome = act();
         let is_full = |outcome: &Result<T>| outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);

@@ -179,8 +179,8 @@ impl Nodes {
         Some(Place::new(directory, name))
     }
 
-    /// The path under which an object was last met, for messages: in the mount, without a slash at its beginning; `None`
-    /// for the root, and for what has no name that is known.
+    /// The path under which an object was last met, for messages: in the mount, without a slash at its beginning;
+    /// `None` for the root, and for what has no name that is known.
     pub(super) fn path(&self, number: ObjectNumber) -> Option<Vec<u8>> {
         let table = lock(&self.table);
         let (mut names, mut at) = (Vec::new(), number);

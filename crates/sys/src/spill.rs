@@ -4,8 +4,8 @@
 //! [`Spill`] is an allocator for the collections of `allocator-api2`. Without a bound it is the global one. With a
 //! bound, blocks of [`SMALLEST_BYTES`] and more are taken from the file, one after the other; [`Spill::relieve`], which
 //! whoever fills or reads the tables calls now and then, asks the kernel to take the pages out of the process once its
-//! resident set reaches seven eighths of the bound (`MADV_DONTNEED`). They stay in the page cache as long as the machine has
-//! memory for that, and are read again when they are needed.
+//! resident set reaches seven eighths of the bound (`MADV_DONTNEED`). They stay in the page cache as long as the
+//! machine has memory for that, and are read again when they are needed.
 //!
 //! **Invariants**: a block stays where it is until it is freed, and its extent until the last clone of the allocator
 //! that has it is gone, for each collection has one. Disk space is reserved before an extent is mapped (fallocate(2)),

@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use super::row::{Inode, Known, Row};
 use super::sorted::Sorted;
 
-/// Writes the document of all rows, whose keys begin with that of the directory `base`; of `base` alone if there are none.
-/// `timestamp` is in seconds since 1970.
+/// Writes the document of all rows, whose keys begin with that of the directory `base`; of `base` alone if there are
+/// none. `timestamp` is in seconds since 1970.
 pub(super) fn write(rows: &mut Sorted, base: &[u8], timestamp: i64, out: &mut dyn Write) -> io::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     write!(out, "[1,2,{{\"progname\":\"granulo\",\"progver\":\"{version}\",\"timestamp\":{timestamp}}}")?;

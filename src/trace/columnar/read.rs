@@ -92,7 +92,8 @@ impl Reader {
     }
 
     /// Reads the next intact block into `raw` and returns its frame; skips and counts damaged ones. `None`, which is
-    /// counted, too: the file ends without a footer, or a frame is damaged. The regular end is a block of kind [`FOOT`].
+    /// counted, too: the file ends without a footer, or a frame is damaged. The regular end is a block of kind
+    /// [`FOOT`].
     fn read_block(&mut self) -> Result<Option<Frame>> {
         loop {
             let mut bytes = [0; FRAME_BYTES];

@@ -200,8 +200,8 @@ impl Columns {
         (has(Field::Size) && has(Field::Operation)).then_some(Columns { list })
     }
 
-    /// Detects the columns of a table from the whole lines of its head: from a header that names a size and an operation,
-    /// which may be a comment, else from the shape of the first 16 rows.
+    /// Detects the columns of a table from the whole lines of its head: from a header that names a size and an
+    /// operation, which may be a comment, else from the shape of the first 16 rows.
     pub fn guess(head: &[u8]) -> Option<Columns> {
         let whole = head.split_inclusive(|&b| b == b'\n').filter(|line| line.ends_with(b"\n"));
         let lines: Vec<&[u8]> = whole.filter(|line| !line.trim_ascii().is_empty()).collect();

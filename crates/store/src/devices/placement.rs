@@ -6,10 +6,10 @@
 //! guarantees nothing, so if a class turns out to be full all the same, the other is tried once.
 //!
 //! The last hundredth of a device ([`reserve_bytes`]) is reserved for removals, for moving records and for the index:
-//! space can still be freed in a full store. Changes of what is there (names, attributes, a file that becomes shorter) may
-//! take the first quarter of it: those who make room on a full file system use them, too. Since only whole files are freed, no file is larger than half of the
-//! reserve ([`file_bytes`]): the live bytes of a file always fit elsewhere. What moves into the reserve stays on its
-//! device, which has the space again once the old file is freed.
+//! space can still be freed in a full store. Changes of what is there (names, attributes, a file that becomes shorter)
+//! may take the first quarter of it: those who make room on a full file system use them, too. Since only whole files
+//! are freed, no file is larger than half of the reserve ([`file_bytes`]): the live bytes of a file always fit
+//! elsewhere. What moves into the reserve stays on its device, which has the space again once the old file is freed.
 
 use crate::devices::device::Room;
 use crate::format::geometry::Class;

@@ -391,9 +391,9 @@ impl Engine {
         Ok(copied)
     }
 
-    /// Files in the segment directory of a device that a repair may remove, with their sizes in bytes: segments that were
-    /// released and are not in the catalog there, and incomplete copies that are none of those in progress. The caller is
-    /// the only writer, and holds the lock of `in_progress` until it has removed them.
+    /// Files in the segment directory of a device that a repair may remove, with their sizes in bytes: segments that
+    /// were released and are not in the catalog there, and incomplete copies that are none of those in progress. The
+    /// caller is the only writer, and holds the lock of `in_progress` until it has removed them.
     pub(crate) fn leftover_segments(
         &self,
         slot: &Slot,

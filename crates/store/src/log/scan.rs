@@ -514,8 +514,8 @@ impl SegmentScan {
         self.later_commit_on(0..self.copies.len(), damaged)
     }
 
-    /// The first commit behind an offset that is intact on one of these copies and whose list accounts for every byte of
-    /// its batch, and its offset. Reads up to the end of the segment.
+    /// The first commit behind an offset that is intact on one of these copies and whose list accounts for every byte
+    /// of its batch, and its offset. Reads up to the end of the segment.
     fn later_commit_on(&mut self, copies: Range<usize>, after: LogOffset) -> Option<(Commit, LogOffset)> {
         let mut at = after + RECORD_ALIGNMENT_BYTES;
         while at < self.end {

@@ -109,8 +109,8 @@ impl Dropping<'_> {
         }
     }
 
-    /// Queues what the index can restore; removes the rest by its path, not yet durably. Skips what has no path: the check
-    /// after it reports that again.
+    /// Queues what the index can restore; removes the rest by its path, not yet durably. Skips what has no path: the
+    /// check after it reports that again.
     fn drop_or_restore(&mut self, stored: &[u8], entry: &Entry) -> Result<()> {
         if self.can_restore(entry) {
             self.restored.push((stored.to_vec(), *entry));

@@ -73,8 +73,8 @@ impl<'s> Beside<'s> {
     }
 }
 
-/// Removes what only the store has, one tree after the other, and makes that durable at the end: after an error some of it
-/// may be gone. Returns how many objects. What the selection does not take stays, and the directories above it.
+/// Removes what only the store has, one tree after the other, and makes that durable at the end: after an error some of
+/// it may be gone. Returns how many objects. What the selection does not take stays, and the directories above it.
 pub(super) fn remove(store: &Store, gone: Vec<Listed>, options: &ImportOptions) -> Result<u64> {
     let mut removed = 0;
     let mut batch = store.batch(Durability::Batch);

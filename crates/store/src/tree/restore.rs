@@ -540,8 +540,8 @@ fn write_runs(file: &File, attributes: &Attributes, content: &[u8]) -> Result<u6
     Ok(written)
 }
 
-/// Makes the data of a sparse file durable before its time is set. After a power failure a file that has its size and its
-/// time is taken for complete, and a sparse one would have both without its data; others get their size with that.
+/// Makes the data of a sparse file durable before its time is set. After a power failure a file that has its size and
+/// its time is taken for complete, and a sparse one would have both without its data; others get their size with that.
 fn sync_if_sparse(file: &File, attributes: &Attributes) -> Result<()> {
     if attributes.holes.is_some() {
         file.sync_data()?;

@@ -239,8 +239,8 @@ impl<'s> Batch<'s> {
         self.encode(key.stored().into(), Entry::link(shared), &[], false, &[], None)
     }
 
-    /// Removes a file, name or empty directory, on commit; returns whether it existed. First commits what waits if it is
-    /// a directory, or if what waits may have the name or one below it.
+    /// Removes a file, name or empty directory, on commit; returns whether it existed. First commits what waits if it
+    /// is a directory, or if what waits may have the name or one below it.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for the root and for a directory that is not empty, also on commit if another batch has put
