@@ -149,7 +149,7 @@ fn what_is_there_can_be_changed_when_nothing_new_fits() {
     let mut changes = 0;
     let error = loop {
         changes += 1;
-        let attributes = Attributes { mode: 0o100_000 | changes % 0o1000, ..file() };
+        let attributes = Attributes { mode: 0o100_000 | (changes % 0o1000), ..file() };
         if let Err(error) = store.set_attributes(&key("below/1"), &attributes) {
             break error;
         }

@@ -30,7 +30,8 @@ mod write;
 
 pub(crate) use allocate::{Allocator, Reserved, order};
 #[cfg(test)]
-pub(crate) use splice::MOST_CHUNKS;
+#[cfg(test)]
+pub(crate) use splice::most_chunks;
 pub(crate) use splice::{Edit, Filling};
 pub(crate) use write::{LargeWriter, WrittenObject};
 

@@ -21,9 +21,12 @@ use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::format::ids::DeviceNumber;
 use crate::layout::granulo::{Stripes, Striping};
 
-/// Maximum number of chunks beyond what the rule gives an object of its length: each adds to a descriptor that is
-/// written with every change. An object that would exceed it is rewritten.
-pub(crate) const MOST_CHUNKS: usize = 256;
+/// Chunks beyond what the rule gives an object of its length that any object may have.
+const FEW_CHUNKS: u64 = 256;
+/// Bytes that those of an object may take in its descriptor.
+const MOST_CHUNK_BYTES: u64 = 512 << 10;
+/// Chunks that a descriptor can have.
+const LARGEST_COUNT: usize = u16::MAX as usize;
 /// Bytes after the old end are written in pieces of this length.
 const PIECE_BYTES: u64 = 4 << 20;
 
@@ -50,6 +53,19 @@ impl Edit<'_> {
             Filling::Zeroes(length) => self.at + length,
         }
     }
+}
+
+/// How many chunks beyond what the rule gives an object may have; with more it is rewritten.
+///
+/// Each chunk, of b bytes, is in the descriptor that every change writes, and changes add one or two. If an object of S
+/// bytes is rewritten after n of them, a change costs about S/n for that, and b·n/2 for the descriptor: together least
+/// for n = √(2S/b).
+pub(crate) fn most_chunks(stored_bytes: u64, rule: Striping) -> usize {
+    let width = u64::from(rule.data) + u64::from(rule.parity);
+    // With the checksum of one unit on each device.
+    let chunk_bytes = 16 + 18 * width;
+    let cheapest = (stored_bytes.saturating_mul(2) / chunk_bytes).isqrt();
+    cheapest.min(MOST_CHUNK_BYTES / chunk_bytes).max(FEW_CHUNKS) as usize
 }
 
 /// A changed object. Its units are durable after [`ExtentFiles::sync`] of `touched`.
@@ -233,7 +249,7 @@ impl ExtentFiles {
     /// Writes what edits affect (ascending, separate, without gaps after the old end) in an object of `stored_bytes`
     /// after the change. New chunks are placed by `order`; at the end of the object they are striped by `rule`,
     /// elsewhere as before. `None`: there would be no chunks or too many, or fewer devices have space than such stripes
-    /// need; the object must be rewritten.
+    /// need; the object must be rewritten. If it `has_no_room` for that, it may have as many chunks as a descriptor.
     ///
     /// # Errors
     /// As [`read_range`](Self::read_range) and [`LargeWriter::write`].
@@ -243,7 +259,7 @@ impl ExtentFiles {
         (order, rule): (&[DeviceNumber], Striping),
         before: &Descriptor,
         edits: &[Edit<'_>],
-        stored_bytes: u64,
+        (stored_bytes, has_no_room): (u64, bool),
     ) -> Result<Option<Spliced>> {
         let packed_bytes = before.packed_bytes();
         if stored_bytes <= packed_bytes {
@@ -252,7 +268,12 @@ impl ExtentFiles {
         let (old_end, end) = (before.stored_bytes - packed_bytes, stored_bytes - packed_bytes);
         let splice = Splice { before, edits, rule, old_end, end };
         let regions = splice.regions();
-        if regions.len() > MOST_CHUNKS + rule.chunks(end).count() {
+        let most = match has_no_room {
+            true => LARGEST_COUNT - 1,
+            false => most_chunks(stored_bytes, rule) + rule.chunks(end).count(),
+        };
+        // The last region becomes several chunks if the object grows by much.
+        if regions.len() > most || regions.len() + rule.chunks(end).count() > LARGEST_COUNT {
             return Ok(None);
         }
         let mut spliced = Spliced { packed: before.packed.clone(), ..Spliced::default() };
@@ -330,6 +351,15 @@ mod tests {
             data,
             parity,
         })
+    }
+
+    #[test]
+    fn the_longer_an_object_the_more_chunks_it_may_have() {
+        let rule = |data, parity| Striping { stripe_unit_bytes: 65_536, data, parity };
+        let most = [0, 1 << 20, 100 << 20, 1 << 30, 1 << 40].map(|length| most_chunks(length, rule(1, 0)));
+        assert_eq!(most, [256, 256, 2483, 7947, 15_420]);
+        assert_eq!(most_chunks(1 << 40, rule(8, 2)), 2674);
+        assert_eq!(most_chunks(u64::MAX, rule(200, 55)), 256);
     }
 
     proptest! {

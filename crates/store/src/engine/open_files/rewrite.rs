@@ -18,7 +18,7 @@ use std::sync::{Arc, RwLockWriteGuard};
 use super::pending::{Pending, StoredPiece, WritePlan};
 use super::{NamedBase, OpenFile};
 use crate::devices::extents::Touched;
-use crate::devices::placement::Purpose;
+use crate::devices::placement::{Purpose, put_bytes};
 use crate::engine::attributes::are_changed_alone;
 use crate::engine::content::{Base, StoredContent, entry_of};
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
@@ -27,10 +27,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::{Chunk, Descriptor};
 use crate::format::entry::{Entry, Kind, Location, Time};
+use crate::format::geometry::Class;
 use crate::format::ids::{LogOffset, ObjectNumber};
 use crate::format::index_key::{attributes_key, entry_of_key};
 use crate::format::key::shared_key;
 use crate::format::record::{NewRecord, give_id, give_numbers};
+use crate::layout::granulo::Striping;
 use crate::locks::lock;
 use crate::log::writer::{Batched, Writer};
 
@@ -210,7 +212,13 @@ impl Engine {
             let (order, rule) = self.striping_of(&shared_key(number));
             let stored_bytes = plan.stored_bytes;
             let (allocator, striping) = (self.allocator(), (&order[..], rule));
-            if let Some(spliced) = self.extents.splice(&allocator, striping, before, &edits, stored_bytes)? {
+            let splice =
+                |has_no_room| self.extents.splice(&allocator, striping, before, &edits, (stored_bytes, has_no_room));
+            let spliced = match splice(false)? {
+                None if !self.has_room_for(stored_bytes, rule)? => splice(true)?,
+                spliced => spliced,
+            };
+            if let Some(spliced) = spliced {
                 let descriptor = Descriptor { stored_bytes, packed: spliced.packed, chunks: spliced.chunks };
                 return built_of(StoredContent::Striped(descriptor), spliced.fresh, spliced.touched);
             }
@@ -220,6 +228,18 @@ impl Engine {
         let written = writer.finish()?;
         let fresh = written.descriptor.chunks.clone();
         built_of(StoredContent::Striped(written.descriptor), fresh, written.touched)
+    }
+
+    /// Whether the devices have room for another object of this length.
+    fn has_room_for(&self, stored_bytes: u64, rule: Striping) -> Result<bool> {
+        let rooms = self
+            .devices
+            .writable(Class::Slow)
+            .iter()
+            .map(|slot| slot.room().map(put_bytes))
+            .collect::<Result<Vec<_>>>()?;
+        let needed_bytes = stored_bytes / u64::from(rule.data).max(1) * (u64::from(rule.data) + u64::from(rule.parity));
+        Ok(rooms.into_iter().fold(0, u64::saturating_add) >= needed_bytes)
     }
 
     /// Writes new attributes of an object, all of them set, if its record is still that of `before` and no snapshot

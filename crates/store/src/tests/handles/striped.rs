@@ -1,6 +1,8 @@
 //! Large objects that are changed in some places: what is written for that, and what stays in place.
 
 use super::*;
+use crate::devices::extents::most_chunks;
+use crate::layout::granulo::Striping;
 
 /// Bytes of a stripe with parity.
 const STRIPE_BYTES: u64 = 5 * 4096;
@@ -62,24 +64,25 @@ fn a_touched_stripe_costs_its_own_bytes_and_no_more() {
 fn scattered_bytes_stay_within_the_bound_of_chunks() {
     let sandbox = TempDir::new().unwrap();
     let store = store(&sandbox);
-    let mut content = bytes(1, 4096 + 700 * 16_384);
+    let mut content = bytes(1, 4096 + 1400 * 16_384);
     store.put(&key("f"), &file(), &content).unwrap();
-    let most = descriptor(&store, "f").chunks.len() + crate::devices::extents::MOST_CHUNKS;
+    let rule = Striping { stripe_unit_bytes: 4096, data: 4, parity: 1 };
+    let most = descriptor(&store, "f").chunks.len() + most_chunks(content.len() as u64, rule);
     let handle = open(&store, "f");
     let mut longest = 0;
-    for at in 0..300_usize {
-        let place = 4096 + (at * 7 % 300) * 2 * 16_384 + at;
+    for at in 0..700_usize {
+        let place = 4096 + (at * 9 % 700) * 2 * 16_384 + at;
         handle.write_at(&[at as u8], place as u64).unwrap();
         content[place] = at as u8;
         handle.commit(Durability::None).unwrap();
         longest = longest.max(descriptor(&store, "f").chunks.len());
     }
-    assert!(longest <= most && longest > 100, "{longest} chunks");
+    assert!(longest <= most && longest > most - 10 && most < 1300, "{longest} chunks of {most}");
     assert!(descriptor(&store, "f").chunks.len() < longest, "it was rewritten");
     assert!(store.get(&key("f")).unwrap().unwrap() == content);
     // All of them together are too many.
-    (0..300).for_each(|at| handle.write_at(b"x", 4096 + at * 2 * 16_384).unwrap());
-    (0..300).for_each(|at| content[4096 + at * 2 * 16_384] = b'x');
+    (0..700).for_each(|at| handle.write_at(b"x", 4096 + at * 2 * 16_384).unwrap());
+    (0..700).for_each(|at| content[4096 + at * 2 * 16_384] = b'x');
     handle.close().unwrap();
     assert!(descriptor(&store, "f").chunks.len() <= most);
     assert!(store.get(&key("f")).unwrap().unwrap() == content);
