@@ -67,8 +67,19 @@ def test_names_of_more_than_one_block(tmp_path):
 
 
 def test_a_row_that_is_not_there_is_refused(store):
-    with pytest.raises(ValueError, match="there is no file 600"):
-        store.listing().read_many([600])
+    listing = store.listing()
+    for rows, row in (([600], "600"), ([3, -1], "-1"), (np.array([2**32 + 3]), "4294967299")):
+        with pytest.raises(ValueError, match=f"there is no file {row}"):
+            listing.read_many(rows)
+
+
+def test_row_numbers_are_integers(store):
+    listing = store.listing()
+    for rows in (listing.sizes > 0, [1.5]):
+        with pytest.raises(ValueError, match="row numbers are integers"):
+            listing.read_many(rows)
+    for rows in ([], np.array([], dtype=bool)):
+        assert len(listing.read_many(rows)[0]) == 0
 
 
 def test_an_old_listing_stays_valid_while_a_writer_changes_everything(tmp_path):

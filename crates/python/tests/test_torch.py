@@ -38,8 +38,10 @@ def test_map_style(store):
     items = data.__getitems__([5, 0, 599])
     assert [bytes(item.tolist()) for item in items] == [content_of(KEYS[at]) for at in (5, 0, 599)]
     assert items[0].dtype == torch.uint8
-    with pytest.raises(ValueError):
-        data[600]
+    for row in (600, -601):
+        with pytest.raises(IndexError):
+            data[row]
+    assert data[-1].tolist() == data[599].tolist() and len(list(data)) == 600
     again = pickle.loads(pickle.dumps(data))
     assert again[3].tolist() == data[3].tolist()
 

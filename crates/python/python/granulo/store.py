@@ -7,6 +7,7 @@ components.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _granulo
-from .errors import NotFoundError
+from .errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from .listing import Batch, Listing
@@ -32,6 +33,19 @@ def _bytes_of(content: Any) -> bytes:
     if isinstance(content, bytes):
         return content
     return memoryview(content).cast("B").tobytes()
+
+
+def _rows_of(rows: Any, count: int) -> npt.NDArray[np.uint32]:
+    """Row numbers of a listing of ``count`` files. A mask is no list of them, and a fraction is none."""
+    numbers = np.asarray(rows)
+    if numbers.size == 0:
+        return np.zeros(0, dtype="<u4")
+    if numbers.dtype.kind not in "iu":
+        raise UsageError(errno.EINVAL, f"row numbers are integers, not {numbers.dtype}; for a mask: numpy.flatnonzero")
+    for row in (numbers.min(), numbers.max()):
+        if not 0 <= row < count:
+            raise UsageError(errno.EINVAL, f"there is no file {row}")
+    return numbers.astype("<u4")
 
 
 class Store(_granulo.Store):
@@ -117,7 +131,7 @@ class Store(_granulo.Store):
         Records are read in disk order by ``threads`` threads, neighbours together, without the interpreter.
         """
         if listing is not None:
-            buffer, offsets = self.read_rows(listing.table, np.asarray(keys, dtype="<u4").tobytes(), threads)
+            buffer, offsets = self.read_rows(listing.table, _rows_of(keys, len(listing)).tobytes(), threads)
         else:
             buffer, offsets = self.read_keys(list(keys), threads)
         return buffer, np.frombuffer(offsets, dtype="<i8")

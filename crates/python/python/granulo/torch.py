@@ -54,7 +54,9 @@ class FileDataset(Dataset):
         return len(self.listing)
 
     def __getitem__(self, row: int) -> Any:
-        return self.__getitems__([row])[0]
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"a data set of {len(self)} files has no file {row}")
+        return self.__getitems__([row % len(self)])[0]
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
         rows = [int(row) for row in rows]
