@@ -141,6 +141,18 @@ fn checks_have_a_page_and_text_of_their_own_and_name_the_store() {
     let check = &data(&page)["check"];
     assert_eq!((&check["home"], &check["problem_count"]), (&store.to_str().unwrap().into(), &0.into()));
     assert!(check["host"].is_string() && check["written_at"].as_str().unwrap().ends_with('Z'), "{check}");
+
+    // With a problem: all but the advice.
+    run(args!["store", "put", &store, "file", "Cargo.toml"]).ended(0);
+    let segment = fs::read_dir(store.join("segments")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&segment).unwrap();
+    let at = bytes.windows(9).position(|window| window == b"[package]").unwrap();
+    bytes[at] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let printed = run(args!["store", "check", "--deep", &store, "-o", &result]).ended(1).text();
+    let text = run(args!["show", &result]).ended(0).text();
+    let problem = words(&printed).rsplit_once(" (").unwrap().0.to_owned();
+    assert!(problem.contains(", bytes ") && words(&text).contains(&problem), "{text} of {printed}");
 }
 
 #[test]

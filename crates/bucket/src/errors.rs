@@ -71,6 +71,8 @@ impl Answer {
             416 => self.failed(io::ErrorKind::UnexpectedEof),
             429 => self.failed(io::ErrorKind::ResourceBusy),
             500 | 503 if is(&SLOWED) => self.failed(io::ErrorKind::ResourceBusy),
+            // S3 has waited too long for what was sent.
+            400 if is(&["RequestTimeout"]) => ObjectError::Unknown(self.error(io::ErrorKind::Other)),
             200 | 408 | 409 => ObjectError::Unknown(self.error(io::ErrorKind::Other)),
             501 | 300..=499 => self.failed(io::ErrorKind::InvalidInput),
             _ => ObjectError::Unknown(self.error(io::ErrorKind::Other)),
@@ -224,6 +226,7 @@ mod tests {
             (500, "InternalError", "unknown", "unknown"),
             (504, "", "unknown", "unknown"),
             (408, "", "unknown", "unknown"),
+            (400, "RequestTimeout", "unknown", "unknown"),
             (200, "InternalError", "unknown", "unknown"),
         ] {
             assert_eq!(word(status, code, Request::ConditionalPut), of_put, "{status} {code}");

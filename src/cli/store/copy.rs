@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::completeness::emit;
+use super::devices::OpenedStore;
 use super::keys::{expand, is_directory, topmost};
 use super::progress::{transfer_words, with_total};
 use super::record::device_numbers;
@@ -85,7 +86,7 @@ impl CopyArguments {
         with_failures(&store, or_damage(ended))
     }
 
-    fn copy(&self, store: &Store, from: &[OsString], to: &Key) -> Result<Ended> {
+    fn copy(&self, store: &OpenedStore, from: &[OsString], to: &Key) -> Result<Ended> {
         let tops = topmost(expand(store, from, COPY)?);
         let into =
             to.is_root() || store.entry(to)?.is_some_and(|it| ObjectType::of(&it.entry) == ObjectType::Directory);
@@ -123,7 +124,7 @@ impl CopyArguments {
             to: to.to_string(),
             complete: is_whole,
             copied,
-            failed_devices: store.troubles().iter().map(|(device, _)| device.0).collect(),
+            failed_devices: store.failed_devices(),
         })?;
         if !self.document.json && !self.quiet {
             let Copied { files, directories, symlinks, special, further_names, size_bytes } = copied;

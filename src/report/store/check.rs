@@ -89,7 +89,7 @@ pub(crate) fn title(check: &Value) -> String {
     told_apart(&name, text("host"), text("written_at"))
 }
 
-/// The document, as the command printed it.
+/// The document: title, sentence, and the problems that it lists as the command printed them, without its advice.
 ///
 /// # Errors
 /// It is none of a check, and any error of `out`.
@@ -99,9 +99,18 @@ pub(crate) fn write_check(check: &Value, out: &mut dyn Write) -> io::Result<()> 
     let problems = check["problems"].as_array().map_or(&[][..], Vec::as_slice);
     for problem in problems {
         let text = |field: &str| problem[field].as_str().unwrap_or_default();
-        let object = problem["object"].as_str().map_or_else(String::new, |object| format!(" ({object})"));
-        let line = format!("{}: {}: {}{object}", remedy_word(text("remedy")), text("path"), text("cause"));
+        let range = match (problem["range"][0].as_u64(), problem["range"][1].as_u64()) {
+            (Some(from), Some(to)) => format!(", bytes {from} to {to}"),
+            _ => String::new(),
+        };
+        let object = problem["object"].as_str().map_or_else(String::new, |object| format!("; it affects {object}"));
+        let line = format!("{}: {}{range}: {}{object}", remedy_word(text("remedy")), text("path"), text("cause"));
         wrap(&line, columns()).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    let count = check["problem_count"].as_u64().unwrap_or_default();
+    if count > problems.len() as u64 {
+        let listed = format_count(problems.len() as u128);
+        writeln!(out, "These are the first {listed} of {}.", format_count(count.into()))?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use parquet::basic::LogicalType;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -188,27 +189,37 @@ fn texts(group: &dyn RowGroupReader, column: usize) -> std::result::Result<Optio
     })
 }
 
-/// A column of integers that are not negative, of either width.
+/// A column of integers that are not negative, of either width; of the narrow ones, whether they have no sign.
 enum Numbers {
     Wide(Column<Int64Type>),
-    Narrow(Column<Int32Type>),
+    Narrow(Column<Int32Type>, bool),
 }
 
 impl Numbers {
     /// `None` if the column has something else.
     fn of(group: &dyn RowGroupReader, column: usize) -> std::result::Result<Option<Numbers>, Problem> {
+        let logical_type = group.metadata().column(column).column_descr().logical_type_ref().cloned();
+        let is_unsigned = match logical_type {
+            None => false,
+            Some(LogicalType::Integer(integer)) => !integer.is_signed,
+            // A decimal, a time: integers only as they are stored.
+            Some(_) => return Ok(None),
+        };
         Ok(match group.get_column_reader(column)? {
             ColumnReader::Int64ColumnReader(reader) => Some(Numbers::Wide(Column::new(reader, group, column))),
-            ColumnReader::Int32ColumnReader(reader) => Some(Numbers::Narrow(Column::new(reader, group, column))),
+            ColumnReader::Int32ColumnReader(reader) => {
+                Some(Numbers::Narrow(Column::new(reader, group, column), is_unsigned))
+            }
             _ => None,
         })
     }
 
-    /// Negative numbers are those of an unsigned column above half of its range.
+    /// Negative numbers are those of an unsigned column above half of its range; others come out larger than any size.
     fn next(&mut self) -> std::result::Result<Vec<Option<u64>>, Problem> {
         match self {
             Numbers::Wide(column) => column.next(|&value| value as u64),
-            Numbers::Narrow(column) => column.next(|&value| u64::from(value as u32)),
+            Numbers::Narrow(column, true) => column.next(|&value| u64::from(value as u32)),
+            Numbers::Narrow(column, false) => column.next(|&value| i64::from(value) as u64),
         }
     }
 }
@@ -227,8 +238,14 @@ mod tests {
 
     /// A table with rows of which some have no size, as a query may write it.
     fn write(path: &Path, sizes: &[Option<i32>]) {
-        let schema = "message q { optional int32 size_bytes; optional binary path (STRING); }";
-        let schema = Arc::new(parse_message_type(schema).unwrap());
+        write_as("", path, sizes);
+    }
+
+    /// The same, with a logical type of the sizes.
+    fn write_as(logical_type: &str, path: &Path, sizes: &[Option<i32>]) {
+        let schema =
+            format!("message q {{ optional int32 size_bytes {logical_type}; optional binary path (STRING); }}");
+        let schema = Arc::new(parse_message_type(&schema).unwrap());
         let properties = Arc::new(WriterProperties::builder().build());
         let mut writer = SerializedFileWriter::new(File::create(path).unwrap(), schema, properties).unwrap();
         let mut group = writer.next_row_group().unwrap();
@@ -259,6 +276,19 @@ mod tests {
         assert_eq!(survey.distributions.of(Measure::Allocated).count(), 0);
         assert_eq!(survey.places.unwrap().extensions.ranked()[0].1.files, 9_000);
         assert_eq!(warnings, ["1,000 rows without a size are left out"]);
+    }
+
+    #[test]
+    fn numbers_are_what_their_type_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.parquet");
+        let sizes = [Some(-1), Some(5)];
+        write_as("(INTEGER(32,false))", &path, &sizes);
+        assert_eq!(read(&path).unwrap().0.size_bytes(), u128::from(u32::MAX) + 5);
+        for logical_type in ["", "(INTEGER(32,true))", "(DECIMAL(9,2))"] {
+            write_as(logical_type, &path, &sizes);
+            assert!(read(&path).is_err(), "{logical_type}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,8 +27,8 @@ const WAIT_MS: u8 = 50;
 /// Events per read on a busy mount: about as many as fit into nix's buffer of 4 KiB.
 const FULL_EVENTS: usize = 150;
 
-/// How long remaining events are read after the flag was set.
-const DRAIN: Duration = Duration::from_secs(2);
+/// Bytes of an event in the kernel's queue: `FAN_EVENT_METADATA_LEN`.
+const EVENT_BYTES: u64 = 24;
 
 /// A recording that continues until its flag is set. [`Source::next`] waits for events.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub(crate) struct Recording {
     /// Only files below this are recorded.
     below: PathBuf,
     stop: Arc<AtomicBool>,
-    /// When the set flag was noticed.
-    stopping: Option<Instant>,
+    /// Once the set flag was noticed, how many of the events that were in the queue then are still there.
+    left: Option<u64>,
     ended: bool,
     openings: Openings,
     origin: Origin,
@@ -94,7 +94,7 @@ impl Recording {
             fanotify,
             below,
             stop,
-            stopping: None,
+            left: None,
             ended: false,
             openings: Openings::default(),
             origin,
@@ -120,22 +120,28 @@ impl Recording {
         &self.below
     }
 
-    /// Waits for events and processes them; returns whether there were any.
-    fn take(&mut self) -> Result<bool> {
+    /// Number of events in the kernel's queue.
+    fn queued(&self) -> Result<u64> {
+        let bytes = rustix::io::ioctl_fionread(&self.fanotify);
+        bytes.map(|bytes| bytes.div_ceil(EVENT_BYTES)).map_err(|error| Error::io(OPERATION, &self.below, error.into()))
+    }
+
+    /// Waits for events and processes them; returns how many there were, `None` if a signal came first.
+    fn take(&mut self) -> Result<Option<u64>> {
         let fail = |error: Errno| Error::io(OPERATION, &self.below, error.into());
         let mut watched = [PollFd::new(self.fanotify.as_fd(), PollFlags::POLLIN)];
         match poll(&mut watched, PollTimeout::from(WAIT_MS)) {
             Ok(0) => {
                 self.openings.settle();
-                return Ok(false);
+                return Ok(Some(0));
             }
-            Err(Errno::EINTR) => return Ok(false),
+            Err(Errno::EINTR) => return Ok(None),
             Ok(_) => {}
             Err(error) => return Err(fail(error)),
         }
         let events = match self.fanotify.read_events() {
             Ok(events) => events,
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(false),
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
             Err(error) => return Err(fail(error)),
         };
         let time_ns = now_ns();
@@ -150,7 +156,7 @@ impl Recording {
         if events.len() < FULL_EVENTS {
             self.openings.settle();
         }
-        Ok(!events.is_empty())
+        Ok(Some(events.len() as u64))
     }
 
     fn event(&mut self, event: &FanotifyEvent, time_ns: u64) {
@@ -196,14 +202,17 @@ impl Source for Recording {
             if self.ended {
                 return Ok(None);
             }
-            if self.stopping.is_none() && self.stop.load(Ordering::Relaxed) {
-                self.stopping = Some(Instant::now());
-            }
             // Events from before the flag was set are in the queue; on a busy mount, others always follow.
-            let something = self.take()?;
-            if self.stopping.is_some_and(|since| !something || since.elapsed() > DRAIN) {
-                self.openings.finish(now_ns());
-                self.ended = true;
+            if self.left.is_none() && self.stop.load(Ordering::Relaxed) {
+                self.left = Some(self.queued()?);
+            }
+            let (taken, left) = (self.take()?, self.left);
+            if let (Some(taken), Some(left)) = (taken, left) {
+                self.left = Some(left.saturating_sub(taken));
+                if taken == 0 || left <= taken {
+                    self.openings.finish(now_ns());
+                    self.ended = true;
+                }
             }
         }
     }

@@ -209,7 +209,7 @@ impl RemoveArguments {
             let error = usage_error("nothing says which snapshots to remove");
             return Err(error.advise("name them, or say which to keep, as with --keep-daily 7"));
         }
-        let store = self.at.open()?;
+        let store = if self.dry_run { self.at.read.open()? } else { self.at.open()? };
         let outcome = self.remove(&store);
         with_failures(&store, outcome)
     }
