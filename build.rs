@@ -1,8 +1,9 @@
 //! Which commit the program is built from, for `granulo --version` and results: `GRANULO_BUILD`, empty if unknown.
 //!
-//! It is what the variable `GRANULO_COMMIT` says (for packagers; 1 to 64 letters, digits, `+`, `-`, `.` and `_`), else what Cargo recorded in a package, else what git
-//! says of the tree: the commit, with `+changed` where files of the program differ from it. A debug build only has what
-//! the variable says: otherwise each commit would compile the library and its tests again.
+//! It is what the variable `GRANULO_COMMIT` says (for packagers; 1 to 64 letters, digits, `+`, `-`, `.` and `_`), else
+//! what Cargo recorded in a package, else what git says of the tree: the commit, with `+changed` where files of the
+//! program differ from it. A debug build only has what the variable says: otherwise each commit would compile the
+//! library and its tests again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

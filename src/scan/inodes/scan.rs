@@ -539,8 +539,8 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
         Own { tally: V::kept(own.tally), entries: own.entries, listed: own.listed }
     }
 
-    /// Takes a name in. `below_root` is the path of its directory if a pattern that excludes needs it, else empty. A pass
-    /// without names only looks for links.
+    /// Takes a name in. `below_root` is the path of its directory if a pattern that excludes needs it, else empty. A
+    /// pass without names only looks for links.
     fn name(&mut self, parent: u32, below_root: &[u8], name: &[u8], inode: u64, own: &mut Own<V::Tally>) {
         let (scan, worker) = (self.scan, self.worker);
         let slot = scan.source.slot(inode);
