@@ -142,8 +142,8 @@ fn attributes_that_wait_survive_others_that_are_refused() {
         let changed = NewAttributes { mode: Some(0o600), uid: Some(7), ..NewAttributes::default() };
         system.set_attributes(one, &changed).unwrap();
         let before = system.shown_of(one).unwrap();
-        assert_eq!(system.set_xattr(one, (b"user.large", &value), 0, false).unwrap_err(), Errno::INVAL);
-        assert_eq!(system.set_xattr(one, (b"user.small", &value), 0, false).unwrap_err(), Errno::INVAL);
+        assert_eq!(system.set_xattr(one, (b"user.large", &value), 0, false).unwrap_err(), Errno::NOSPC);
+        assert_eq!(system.set_xattr(one, (b"user.small", &value), 0, false).unwrap_err(), Errno::NOSPC);
         assert_eq!(system.shown_of(one).unwrap(), before);
         assert_eq!(body(system.xattr(one, b"user.small", 100)), b"small");
         // One that cannot be committed is not removed either.
