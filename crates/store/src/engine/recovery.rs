@@ -238,7 +238,8 @@ impl Engine {
         // Which segments are the log.
         let listed = self.list_segments()?;
         let (found, unread) = self.identified(start.segment, &listed)?;
-        let mut released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
+        let known_released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
+        let mut released = known_released.clone();
         if is_from_scratch {
             let newest = self.newest_released(&found);
             released.merge(&newest);
@@ -294,7 +295,7 @@ impl Engine {
             self.end_renaming()?;
         }
         replay.end(tail)?;
-        let is_old = self.look_for_rows(&replay.released, &listed, &mut replay.completeness);
+        let is_old = self.look_for_rows((&replay.released, &known_released), &listed, &mut replay.completeness);
         if is_old && !is_from_scratch {
             return Ok(Recovery::UnusableIndex(self.completeness_of(&self.view().state.notes)));
         }
@@ -389,18 +390,24 @@ impl Engine {
 
     /// Looks for segments of the catalog that no present device has. Returns whether the catalog is old: it has files
     /// that were released, and does not know that, although it was durable that they are free before they were
-    /// released.
-    fn look_for_rows(&self, released: &Released, listed: &ListedSegments, completeness: &mut Completeness) -> bool {
+    /// released. (One that was built from a log in which a removal is damaged has some, and knows.)
+    fn look_for_rows(
+        &self,
+        (released, known): (&Released, &Released),
+        listed: &ListedSegments,
+        completeness: &mut Completeness,
+    ) -> bool {
         let view = self.view().state.clone();
         let superseded: BTreeSet<&Superseded> = view.superseded.iter().map(|(_, superseded)| superseded).collect();
         let is_in_use = |as_superseded: Superseded| !superseded.contains(&as_superseded);
         let mut is_old = view.extents.values().filter(|row| row.live_bytes > 0).any(|row| {
             released.has_extent(row.device, row.file)
+                && !known.has_extent(row.device, row.file)
                 && is_in_use(Superseded::Extent { device: row.device, file: row.file })
         });
         for row in view.segments.values().filter(|row| is_in_use(Superseded::Segment(row.number))) {
             let is_released = released.has_segment(row.number);
-            is_old |= is_released;
+            is_old |= is_released && !known.has_segment(row.number);
             if row.live_records > 0 && !is_released && !listed.copies.contains_key(&SegmentName::from(row.id())) {
                 completeness.add(Missing {
                     cause: Cause::SegmentMissing,

@@ -131,6 +131,7 @@ impl NewUnits {
     }
 
     /// Reconstructs those that the batch lacks: it counts from here on, and must survive as many losses as any other.
+    /// On a device without room they are left to a repair, as without any writer nobody could make room.
     ///
     /// # Errors
     /// Errors of writing or syncing; [`ErrorKind::Corrupt`] if one on a device in service cannot be reconstructed,
@@ -140,6 +141,11 @@ impl NewUnits {
             return Ok(());
         }
         let repaired = engine.extents.repair(descriptor, &self.faulty)?;
+        let unwritten = repaired.unwritten.into_iter().map(|(_, error)| error);
+        let failed = unwritten.filter(|error| error.kind() != ErrorKind::NoSpace).next();
+        if let Some(error) = failed.filter(|_| !engine.is_degraded) {
+            return Err(error.advise("--degraded continues with the damage"));
+        }
         // One that missed epochs is not written to: a repair brings it up to date.
         let left = repaired.left.iter().find(|unit| engine.devices.is_in_service(unit.device));
         if let Some(left) = left.filter(|_| !engine.is_degraded) {

@@ -22,6 +22,10 @@ use crate::index::Snapshot;
 use crate::index::catalog::SegmentRow;
 use crate::log::scan::{Committed, DifferingCopies, ScanStep, SegmentScan};
 
+/// What a check and a scrub say of copies that differ.
+pub(crate) const DIFFERENT: &str =
+    "this copy has a different record than the first, and both are valid: neither is overwritten";
+
 /// Totals of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {

@@ -50,26 +50,36 @@ impl Engine {
     /// # Errors
     /// A directory of segments cannot be listed.
     pub(crate) fn quarantine(&self) -> Result<Vec<Quarantined>> {
+        let slots = self.devices.slots();
+        let each = slots.iter().filter(|slot| slot.is_readable()).map(|slot| self.quarantine_on(slot));
+        Ok(each.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// Bytes in quarantine, on devices of which the segments can be listed. A check names the others.
+    pub(crate) fn quarantined_bytes(&self) -> u64 {
+        let slots = self.devices.slots();
+        let each = slots.iter().filter(|slot| slot.is_readable()).filter_map(|slot| self.quarantine_on(slot).ok());
+        each.flatten().map(|one| one.bytes).sum()
+    }
+
+    fn quarantine_on(&self, slot: &Slot) -> Result<Vec<Quarantined>> {
         let state = self.view().state.clone();
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let last = state.segments.keys().next_back().copied().unwrap_or_default().max(state.position.segment);
         let history = self.devices.history();
         let is_settled = |number: SegmentNumber| self.is_writer() || number < last;
         let mut all = Vec::new();
-        for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
-            let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
-            for (name, size_bytes) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size)))
-            {
-                let row = state.segments.get(&name.number).filter(|row| SegmentName::from(row.id()) == name);
-                let is_of_history = history.may_have(name);
-                let bytes = match row {
-                    Some(row) => size_bytes.saturating_sub(row.size_bytes),
-                    None if is_of_history && released.has_segment(name.number) => 0,
-                    None => size_bytes,
-                };
-                if bytes > 0 && is_settled(name.number) {
-                    all.push(Quarantined { segment: name.number, bytes, is_in_log: row.is_some(), is_of_history });
-                }
+        let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
+        for (name, size_bytes) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size))) {
+            let row = state.segments.get(&name.number).filter(|row| SegmentName::from(row.id()) == name);
+            let is_of_history = history.may_have(name);
+            let bytes = match row {
+                Some(row) => size_bytes.saturating_sub(row.size_bytes),
+                None if is_of_history && released.has_segment(name.number) => 0,
+                None => size_bytes,
+            };
+            if bytes > 0 && is_settled(name.number) {
+                all.push(Quarantined { segment: name.number, bytes, is_in_log: row.is_some(), is_of_history });
             }
         }
         Ok(all)

@@ -268,7 +268,7 @@ pub(crate) fn plan_repair_on(
     plan.completeness = store.completeness().clone();
     let old = plan.completeness.missing.iter().find(|missing| missing.cause == Cause::SuperblocksOld);
     plan.superblocks = plan.superblocks.or_else(|| old.map(ToString::to_string));
-    plan.quarantined_bytes = store.engine().quarantine()?.iter().map(|one| one.bytes).sum();
+    plan.quarantined_bytes = store.engine().quarantined_bytes();
     let options = CheckOptions { is_deep: true, bytes_per_second };
     let mut add = |problem: Problem| {
         plan.add(&problem);
@@ -559,7 +559,9 @@ impl Engine {
         // Held until they are removed: a copy may begin under one of their names.
         let in_progress = self.copying.files();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
-            for (name, _) in self.leftover_segments(slot, &state, &in_progress)? {
+            // A check names the device if its files cannot be listed.
+            let Ok(left) = self.leftover_segments(slot, &state, &in_progress) else { continue };
+            for (name, _) in left {
                 let path = format!("{SEGMENTS}/{name}");
                 let fail = |error| slot.error("remove", &path, error);
                 names::remove_segment_file(&*slot.device, &path).map_err(fail)?;

@@ -287,7 +287,7 @@ impl Engine {
             pins: view.state.pins.keys().cloned().collect(),
             unknown_pins: self.unknown_pins(),
             may_lack_pins: view.state.notes.contains_key(PINS_DOUBTED),
-            quarantined_bytes: self.quarantine()?.iter().map(|one| one.bytes).sum(),
+            quarantined_bytes: self.quarantined_bytes(),
             scrubbed_nanoseconds: scrub.map(|(at, _)| at),
             is_scrub_partial: scrub.is_some_and(|(_, report)| report.is_partial),
             latched: self.latched().map(str::to_owned),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{devices_below, file, key};
+use super::{bytes, devices_below, file, key};
 use crate::devices::host::Host;
 use crate::engine::locking::{Access, lock};
 use crate::error::ErrorKind;
@@ -14,7 +14,7 @@ use crate::log::completeness::Cause;
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
-use crate::{Error, OpenOptions, Plan, Store};
+use crate::{Choice, CompactOptions, Error, OpenOptions, Plan, Progress, Store, rebuild_index};
 
 /// Ends a store without a mark.
 pub(super) fn kill(store: Store) {
@@ -210,4 +210,38 @@ fn whether_a_home_was_moved_is_asked_once_if_its_old_place_does_not_tell() {
     copy(&moved, &elsewhere);
     fs::remove_dir_all(&moved).unwrap();
     drop(Store::open(&elsewhere).unwrap());
+}
+
+/// A removal is damaged after the space that it freed was released. An index that is built from such a log has the
+/// object again, without its content, and is used all the same.
+#[test]
+fn an_index_built_from_a_log_with_a_damaged_removal_is_used() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    let name = "the-large-one";
+    store.put(&key(name), &file(), &bytes(1, 300_000)).unwrap();
+    for number in 0..200 {
+        store.put(&key(&format!("small/{number}")), &file(), &bytes(number, 1000)).unwrap();
+    }
+    assert!(store.remove(&key(name)).unwrap());
+    let options = CompactOptions { choice: Choice::Dead(30), ..CompactOptions::default() };
+    store.compact(&options, &Progress::default()).unwrap();
+    assert_eq!(std::fs::read_dir(home.join("extents")).unwrap().count(), 0);
+    drop(store);
+    let segment = std::fs::read_dir(home.join("segments")).unwrap().next().unwrap().unwrap().path();
+    let mut log = std::fs::read(&segment).unwrap();
+    let at = log.windows(name.len()).rposition(|window| window == name.as_bytes()).unwrap();
+    log[at] ^= 1;
+    std::fs::write(&segment, log).unwrap();
+    let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+    assert!(store.entry(&key(name)).unwrap().is_some());
+    drop(store);
+    for _ in 0..2 {
+        let reader = Store::open_read_only(&home).unwrap();
+        assert_eq!(reader.status(false).unwrap().index_devices.len(), 1, "it is not one of its own");
+        assert!(reader.get(&key(name)).is_err() && reader.get(&key("small/1")).unwrap().is_some());
+        drop(reader);
+        drop(Store::open(&home).unwrap());
+    }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Repaired {
     pub(crate) units: u64,
     /// Units that are still faulty: their stripes have lost too much, or their devices are not in service.
     pub(crate) left: Vec<FaultyUnit>,
+    /// Units that could be reconstructed but not written, each with the reason.
+    pub(crate) unwritten: Vec<(FaultyUnit, Error)>,
     /// Files that were written to.
     pub(crate) touched: Touched,
 }
@@ -98,10 +100,11 @@ impl ExtentFiles {
         Ok(())
     }
 
-    /// Rebuilds the `faulty` units of an object in place. Not durable until [`sync`](Self::sync).
+    /// Rebuilds the `faulty` units of an object in place. Not durable until [`sync`](Self::sync). One that cannot be
+    /// reconstructed or written is no error, and does not keep the others from being rebuilt: [`Repaired`] lists them.
     ///
     /// # Errors
-    /// Writing fails. Units that cannot be reconstructed are not an error; [`Repaired::left`] lists them.
+    /// The chunk has more units than can be encoded.
     pub(crate) fn repair(&self, descriptor: &Descriptor, faulty: &[FaultyUnit]) -> Result<Repaired> {
         let mut stripes: BTreeMap<(usize, usize), Vec<FaultyUnit>> = BTreeMap::new();
         for unit in faulty {
@@ -126,11 +129,18 @@ impl ExtentFiles {
                     repaired.left.push(unit);
                     continue;
                 }
-                let file = self.open_or_create(run.device, run.file)?;
-                file.write_at(bytes, run.offset_bytes)
-                    .map_err(|error| self.error("repair a unit in", run.device, run.file, error))?;
-                repaired.touched.add(run.device, run.file, &file);
-                repaired.units += 1;
+                let written = self.open_or_create(run.device, run.file).and_then(|file| {
+                    let written = file.write_at(bytes, run.offset_bytes);
+                    written.map_err(|error| self.error("repair a unit in", run.device, run.file, error))?;
+                    Ok(file)
+                });
+                match written {
+                    Ok(file) => {
+                        repaired.touched.add(run.device, run.file, &file);
+                        repaired.units += 1;
+                    }
+                    Err(error) => repaired.unwritten.push((unit, error)),
+                }
             }
         }
         Ok(repaired)

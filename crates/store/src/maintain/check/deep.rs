@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::audit::{AuditedRecord, DamagedRecords, Flaws, Observation};
+use super::super::audit::{AuditedRecord, DIFFERENT, DamagedRecords, Flaws, Observation};
 use super::super::problem::{Problem, ProblemKind, Remedy};
 use super::Checker;
 use super::unclaimed::Unclaimed;
@@ -177,8 +177,7 @@ impl Checker<'_> {
     ) -> Result<()> {
         for &device in &met.differ {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
-            let cause = "this copy has a different record than the first, and both are valid: neither is overwritten";
-            let problem = Problem::new(ProblemKind::Divergence, place, cause, Remedy::Lost).on(device);
+            let problem = Problem::new(ProblemKind::Divergence, place, DIFFERENT, Remedy::Lost).on(device);
             self.found(problem.within(row.number, met.range()));
         }
         self.claim(row, met, seen)?;
@@ -242,7 +241,8 @@ impl Checker<'_> {
         self.report.large_objects += 1;
         for run in descriptor.runs() {
             *seen.units.entry((run.device, run.file)).or_default() += run.length_bytes;
-            self.report.verified_bytes += run.length_bytes;
+            let is_read = self.engine.devices.readable(run.device).is_some();
+            self.report.verified_bytes += if is_read { run.length_bytes } else { 0 };
         }
         let wrong = self.engine.extents.verify(descriptor, &mut |bytes| pace.spend(bytes))?;
         if wrong.is_empty() {

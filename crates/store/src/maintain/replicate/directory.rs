@@ -14,7 +14,7 @@ use super::image::Image;
 use super::relation::{has_nothing_of_its_own, may_become, state_of_copy};
 use super::source::{COPY, Source, StoreSource};
 use super::staging::{Before, PINS, Staging, Transferred, directories_of, inside};
-use super::verify::Verification;
+use super::verify::{Verification, verify_every_byte};
 use super::{Copied, CopyOptions};
 use crate::Store;
 use crate::devices::aside;
@@ -213,7 +213,9 @@ impl Copying<'_> {
             && is_same
         {
             self.remove_left(&image)?;
-            return Ok(Copied { is_unchanged: true, ..self.report(&image, Transferred::default()) });
+            let is_interrupted = self.options.is_verified && !self.verify_unchanged()?;
+            let copied = self.report(&image, Transferred::default());
+            return Ok(Copied { is_unchanged: true, is_interrupted, ..copied });
         }
         let (place, lock) = self.take_place(&image)?;
         let staging = self.staging(&place, &image);
@@ -245,6 +247,15 @@ impl Copying<'_> {
             }
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// Verifies every byte of a copy that lacks nothing; returns whether that was not interrupted.
+    fn verify_unchanged(&self) -> Result<bool> {
+        let copy = Store::open_read_only_with(&self.home, &OpenOptions::default())?;
+        match verify_every_byte(&copy, self.options.bytes_per_second, self.progress) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(false),
+            verified => verified.map(|()| true),
+        }
     }
 
     fn staging(&self, place: &Path, image: &Image) -> Staging<'static> {
@@ -349,7 +360,7 @@ impl Copying<'_> {
         verification.is_whole()?;
         verification.run(self.source, pace)?;
         if self.options.is_verified {
-            verification.every_byte(self.options.bytes_per_second, self.progress)?;
+            verify_every_byte(&store, self.options.bytes_per_second, self.progress)?;
         }
         Ok(transferred)
     }

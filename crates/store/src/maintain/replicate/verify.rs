@@ -176,25 +176,24 @@ impl Verification<'_> {
         }
         Ok(())
     }
+}
 
-    /// Verifies every byte, also of what the copy had before.
-    ///
-    /// # Errors
-    /// The first problem; the request to stop.
-    pub(crate) fn every_byte(&self, bytes_per_second: Option<u64>, progress: &Progress) -> Result<()> {
-        let mut first = None;
-        let options = CheckOptions { is_deep: true, bytes_per_second };
-        let report =
-            self.store.check(options, &mut |problem| _ = first.get_or_insert(problem.to_string()), progress)?;
-        match first {
-            Some(problem) => {
-                let error = Error::new(ErrorKind::Corrupt, "verify the copy", problem).at(&self.store.engine().home);
-                Err(error.advise("check both sides with granulo store check --deep; a damaged copy is cloned again"))
-            }
-            None if !report.is_complete => {
-                Err(Error::new(ErrorKind::Interrupted, "verify the copy", "it was asked to stop"))
-            }
-            None => Ok(()),
+/// Verifies every byte of a copy, also of what it had before.
+///
+/// # Errors
+/// The first problem; the request to stop.
+pub(crate) fn verify_every_byte(copy: &Store, bytes_per_second: Option<u64>, progress: &Progress) -> Result<()> {
+    let mut first = None;
+    let options = CheckOptions { is_deep: true, bytes_per_second };
+    let report = copy.check(options, &mut |problem| _ = first.get_or_insert(problem.to_string()), progress)?;
+    match first {
+        Some(problem) => {
+            let error = Error::new(ErrorKind::Corrupt, "verify the copy", problem).at(&copy.engine().home);
+            Err(error.advise("check both sides with granulo store check --deep; a damaged copy is cloned again"))
         }
+        None if !report.is_complete => {
+            Err(Error::new(ErrorKind::Interrupted, "verify the copy", "it was asked to stop"))
+        }
+        None => Ok(()),
     }
 }

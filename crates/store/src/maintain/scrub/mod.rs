@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::audit::{DamagedRecords, Flaws, Observation};
+use super::audit::{DIFFERENT, DamagedRecords, Flaws, Observation};
 use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
@@ -412,6 +412,11 @@ impl<'m> Scrubber<'m> {
                     }
                 }
                 Observation::Record(met) => {
+                    for &device in &met.differ {
+                        let place = engine.devices.place(device, &segment_path(row.id()));
+                        let problem = Problem::new(ProblemKind::Divergence, place, DIFFERENT, Remedy::Lost).on(device);
+                        self.found(problem.within(row.number, met.range()), false);
+                    }
                     if let Some(flaw) = flaws.add(met) {
                         self.flaw(row, flaw)?;
                     }
@@ -598,8 +603,13 @@ impl<'m> Scrubber<'m> {
         if here.is_empty() {
             return Ok(());
         }
-        let repaired = engine.extents.repair(descriptor, &here)?;
-        engine.extents.sync(&repaired.touched)?;
+        let mut repaired = engine.extents.repair(descriptor, &here)?;
+        if let Some(at) = repaired.unwritten.iter().position(|(_, error)| is_of_replaced(error)) {
+            return Err(repaired.unwritten.swap_remove(at).1);
+        }
+        self.report.failed += repaired.unwritten.len() as u64;
+        let mut why = String::new();
+        let is_synced = self.unless_fatal(engine.extents.sync(&repaired.touched), &mut why)?.is_some();
         for unit in &here {
             let Some(chunk) = descriptor.chunks.get(unit.chunk) else { continue };
             let run = chunk.unit(unit.stripe, unit.unit);
@@ -607,11 +617,17 @@ impl<'m> Scrubber<'m> {
                 || repaired.left.iter().filter(|left| (left.chunk, left.stripe) == (unit.chunk, unit.stripe));
             let is_left = of_stripe().any(|left| left.unit == unit.unit);
             let remedy = if is_left { engine.remedy_of_stripe(chunk, of_stripe()) } else { Remedy::Repair };
-            let cause = format!("a stripe unit {}", unit.fault);
+            let unwritten = repaired.unwritten.iter().find(|(unwritten, _)| unwritten == unit).map(|(_, error)| error);
+            let cause = match unwritten {
+                Some(error) => format!("a stripe unit {}; it was not repaired: {error}", unit.fault),
+                None if is_left => format!("a stripe unit {}", unit.fault),
+                None => format!("a stripe unit {}{why}", unit.fault),
+            };
             let mut problem =
                 Problem::new(ProblemKind::Unit, engine.extents.place(run.device, run.file), cause, remedy);
             problem.range = Some(Range { start: run.offset_bytes, end: run.offset_bytes + run.length_bytes });
-            self.found(problem.on(run.device).of(key), !is_left);
+            let is_repaired = !is_left && unwritten.is_none() && is_synced;
+            self.found(problem.on(run.device).of(key), is_repaired);
         }
         Ok(())
     }

@@ -197,6 +197,36 @@ fn a_copy_that_cannot_be_written_does_not_end_a_scrub() {
     }
 }
 
+/// Nor does a stripe unit.
+#[test]
+fn a_unit_that_cannot_be_written_does_not_end_a_scrub() {
+    let geometry = geometry(1, 3, 1, (2, 1));
+    for errno in [Errno::NOSPC, Errno::IO] {
+        let world = World::new(Simulated::devices(&geometry), 1);
+        let subject = Simulated::create(&geometry, &world).unwrap();
+        let large = |number: u64| (key(number), vec![number as u8; 300_000]);
+        for (key, content) in (0..3).map(large) {
+            subject.store().put(&key, &Attributes::default(), &content).unwrap();
+        }
+        let devices = [1, 2].map(|device| {
+            let (path, at) = world.rot(device, FileKind::Extent, Rot::Bit, 5).unwrap();
+            format!("{path} of device {device} at {at}")
+        });
+        world.fail(Fault { operation: 0, errno, is_lasting: true, device: Some(1) });
+        let (left, report) = subject.scrub_until(None).unwrap_or_else(|error| panic!("{errno:?}: {error}"));
+        assert!(report.is_complete && (report.found, report.repaired, report.failed) == (2, 1, 1), "{report:?}");
+        assert!(left.len() == 1 && left[0].contains("it was not repaired: "), "{left:?} of {devices:?}");
+        drop(subject);
+        world.clear_faults();
+        Simulated::repair(&home(&geometry), &world, RepairOptions::default(), None).unwrap();
+        let subject = Simulated::open(&geometry, &world).unwrap();
+        assert_eq!(subject.scrub_until(None).unwrap().0, Vec::<String>::new());
+        for (key, content) in (0..3).map(large) {
+            assert!(subject.store().get(&key).unwrap() == Some(content), "{key}");
+        }
+    }
+}
+
 #[test]
 fn all_of_the_index_is_counted() {
     let geometry = geometry(2, 0, 2, (2, 0));

@@ -188,6 +188,23 @@ fn a_copy_beside_a_writer_is_what_was_acknowledged() {
     }
 }
 
+/// Also if there is nothing to copy.
+#[test]
+fn what_is_asked_to_be_verified_is() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, copy) = cloned(&sandbox);
+    let options = CopyOptions { is_verified: true, ..CopyOptions::default() };
+    let push = || Store::open_read_only(&home).unwrap().push_to(&copy, &options, &Progress::default());
+    assert!(push().unwrap().is_unchanged);
+    let (path, _) = files(&copy).into_iter().find(|(path, _)| path.to_string_lossy().contains("segments/")).unwrap();
+    let path = copy.join(path);
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(push().unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
 #[test]
 fn a_copy_that_was_written_to_is_refused_and_stays_as_it_is() {
     let sandbox = TempDir::new().unwrap();
