@@ -58,7 +58,8 @@ struct CheckDocument {
 impl CheckArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let store = if self.rebuild_index {
-            rebuild_index(&self.at.read.store, &self.at.options()?)?
+            let (home, how) = (&self.at.read.store, self.at.options()?);
+            self.at.waiting.until_free(home, || rebuild_index(home, &how))?
         } else {
             self.at.read.open_quietly()?
         };

@@ -263,11 +263,16 @@ impl StoreToWrite {
 impl Waiting {
     /// Opens a store for writing, as soon as nobody else does.
     fn open(&self, store: &Path, options: &OpenOptions) -> Result<Store> {
+        self.until_free(store, || Store::open_with(store, options))
+    }
+
+    /// Does what opens a store for writing, as soon as nobody else has it open for that.
+    fn until_free<T>(&self, store: &Path, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         let began = Instant::now();
         let pause = if is_address(store) { BETWEEN_ATTEMPTS_IN_BUCKET } else { BETWEEN_ATTEMPTS };
         let mut is_said = false;
         loop {
-            match (Store::open_with(store, options), self.wait) {
+            match (act(), self.wait) {
                 (Err(error), Some(most))
                     if error.kind() == ErrorKind::Busy && most.is_none_or(|most| began.elapsed() < most) =>
                 {
@@ -280,7 +285,7 @@ impl Waiting {
                 (Err(error), None) if error.kind() == ErrorKind::Busy => {
                     return Err(error.advise("try again later, or add --wait; the store can still be read"));
                 }
-                (opened, _) => return opened,
+                (done, _) => return done,
             }
         }
     }

@@ -93,7 +93,10 @@ impl RepairArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let how = self.at.options()?;
         if let Some(device) = self.take {
-            let rejected = take_side(&self.at.read.store, &how, DeviceNumber(device))?;
+            let rejected = self
+                .at
+                .waiting
+                .until_free(&self.at.read.store, || take_side(&self.at.read.store, &how, DeviceNumber(device)))?;
             let named =
                 |devices: &[DeviceNumber]| devices.iter().map(DeviceNumber::to_string).collect::<Vec<_>>().join(", ");
             let of_others = match rejected.of_copy.is_empty() {
@@ -138,8 +141,9 @@ impl RepairArguments {
                 }
             }
         };
-        let report =
-            during(false, &progress, maintenance_words, || repair(home, &how, &plan, options, &mut found, &progress));
+        let report = self.at.waiting.until_free(home, || {
+            during(false, &progress, maintenance_words, || repair(home, &how, &plan, options, &mut found, &progress))
+        });
         let report = report?;
         printed?;
         // What was missing to the plan may be back, and the repair may have found more.
