@@ -137,6 +137,18 @@ def test_a_url_names_store_and_key(home):
         fsspec.filesystem("granulo")
 
 
+def test_a_relative_path_is_that_of_the_current_directory(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        with granulo.Store(tmp_path / name / "s", "x") as store:
+            store["which"] = name.encode()
+    for name in ("a", "b", "a"):
+        monkeypatch.chdir(tmp_path / name)
+        fs = fsspec.filesystem("granulo", store="s")
+        assert fs.cat("which") == name.encode()
+        assert fsspec.filesystem("granulo", store="s") is fs
+
+
 def test_a_file_system_is_pickled_by_the_path_that_it_opened(home, tmp_path, monkeypatch):
     monkeypatch.chdir(home.parent)
     opened = [

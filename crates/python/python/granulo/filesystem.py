@@ -35,11 +35,21 @@ def _parts_of(path: str) -> tuple[str | None, str]:
     return (store, key) if separator else (None, store)
 
 
+class _CurrentDirectory:
+    """The current directory, as an attribute of a class."""
+
+    def __get__(self, instance: object, owner: type) -> str:
+        return os.getcwd()
+
+
 class GranuloFileSystem(AbstractFileSystem):
     """Files of a store. ``store``: its path, or an open :class:`granulo.Store`; ``mode``: as in that."""
 
     protocol = "granulo"
     root_marker = ""
+    # fsspec keeps file systems by their arguments, and what a relative path means depends on this.
+    _current_directory = _CurrentDirectory()
+    _extra_tokenize_attributes = ("_current_directory",)
 
     def __init__(self, store: Any = None, mode: str = "r", threads: int = DEFAULT_THREADS, **options: Any) -> None:
         super().__init__(**options)
