@@ -141,8 +141,8 @@ impl NewUnits {
             return Ok(());
         }
         let repaired = engine.extents.repair(descriptor, &self.faulty)?;
-        let unwritten = repaired.unwritten.into_iter().map(|(_, error)| error);
-        let failed = unwritten.filter(|error| error.kind() != ErrorKind::NoSpace).next();
+        let mut unwritten = repaired.unwritten.into_iter().map(|(_, error)| error);
+        let failed = unwritten.find(|error| error.kind() != ErrorKind::NoSpace);
         if let Some(error) = failed.filter(|_| !engine.is_degraded) {
             return Err(error.advise("--degraded continues with the damage"));
         }
