@@ -11,8 +11,7 @@ use crate::store::OpenOptions;
 use crate::store::bucket::BucketOptions;
 
 /// Options that mount(8) or others act on, or that change nothing here.
-const IGNORED: [&str; 24] = [
-    "rw",
+const IGNORED: [&str; 23] = [
     "defaults",
     "auto",
     "noauto",

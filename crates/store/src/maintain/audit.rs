@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use super::problem::{Problem, ProblemKind, Remedy};
 use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::error::Result;
@@ -22,9 +23,16 @@ use crate::index::Snapshot;
 use crate::index::catalog::SegmentRow;
 use crate::log::scan::{Committed, DifferingCopies, ScanStep, SegmentScan};
 
-/// What a check and a scrub say of copies that differ.
-pub(crate) const DIFFERENT: &str =
-    "this copy has a different record than the first, and both are valid: neither is overwritten";
+/// The copies of a record that differ from the first one, although they are valid.
+pub(crate) fn divergences(engine: &Engine, row: &SegmentRow, met: &AuditedRecord<'_>) -> Vec<Problem> {
+    let of_device = |&device: &DeviceNumber| {
+        let place = engine.devices.place(device, &segment_path(row.id()));
+        let cause = "this copy has a different record than the first, and both are valid: neither is overwritten";
+        let problem = Problem::new(ProblemKind::Divergence, place, cause, Remedy::Lost).on(device);
+        problem.within(row.number, met.range())
+    };
+    met.differ.iter().map(of_device).collect()
+}
 
 /// Totals of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -50,27 +50,21 @@ impl Engine {
     /// # Errors
     /// A directory of segments cannot be listed.
     pub(crate) fn quarantine(&self) -> Result<Vec<Quarantined>> {
-        let slots = self.devices.slots();
-        let each = slots.iter().filter(|slot| slot.is_readable()).map(|slot| self.quarantine_on(slot));
-        Ok(each.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        Ok(self.quarantine_by_device().into_iter().collect::<Result<Vec<_>>>()?.concat())
     }
 
     /// Bytes in quarantine, on devices of which the segments can be listed. A check names the others.
     pub(crate) fn quarantined_bytes(&self) -> u64 {
-        let slots = self.devices.slots();
-        let each = slots.iter().filter(|slot| slot.is_readable()).filter_map(|slot| self.quarantine_on(slot).ok());
-        each.flatten().map(|one| one.bytes).sum()
+        self.quarantine_by_device().into_iter().flatten().flatten().map(|one| one.bytes).sum()
     }
 
-    fn quarantine_on(&self, slot: &Slot) -> Result<Vec<Quarantined>> {
+    fn quarantine_by_device(&self) -> Vec<Result<Vec<Quarantined>>> {
         let state = self.view().state.clone();
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let last = state.segments.keys().next_back().copied().unwrap_or_default().max(state.position.segment);
         let history = self.devices.history();
         let is_settled = |number: SegmentNumber| self.is_writer() || number < last;
-        let mut all = Vec::new();
-        let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
-        for (name, size_bytes) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size))) {
+        let quarantined = |(name, size_bytes): (SegmentName, u64)| {
             let row = state.segments.get(&name.number).filter(|row| SegmentName::from(row.id()) == name);
             let is_of_history = history.may_have(name);
             let bytes = match row {
@@ -78,11 +72,16 @@ impl Engine {
                 None if is_of_history && released.has_segment(name.number) => 0,
                 None => size_bytes,
             };
-            if bytes > 0 && is_settled(name.number) {
-                all.push(Quarantined { segment: name.number, bytes, is_in_log: row.is_some(), is_of_history });
-            }
-        }
-        Ok(all)
+            let one = Quarantined { segment: name.number, bytes, is_in_log: row.is_some(), is_of_history };
+            (bytes > 0 && is_settled(name.number)).then_some(one)
+        };
+        let on = |slot: &Slot| {
+            let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
+            let segments =
+                listed.iter().filter_map(|(name, size_bytes)| Some((SegmentName::parse(name)?, *size_bytes)));
+            Ok(segments.filter_map(quarantined).collect())
+        };
+        self.devices.slots().iter().filter(|slot| slot.is_readable()).map(on).collect()
     }
 
     /// Forgets what may be missing, and frees the quarantine, but not in segments that are to be spared: unless more of

@@ -30,7 +30,6 @@ mod write;
 
 pub(crate) use allocate::{Allocator, Reserved, order};
 #[cfg(test)]
-#[cfg(test)]
 pub(crate) use splice::most_chunks;
 pub(crate) use splice::{Edit, Filling};
 pub(crate) use write::{LargeWriter, WrittenObject};

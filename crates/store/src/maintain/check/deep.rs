@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::audit::{AuditedRecord, DIFFERENT, DamagedRecords, Flaws, Observation};
+use super::super::audit::{AuditedRecord, DamagedRecords, Flaws, Observation, divergences};
 use super::super::problem::{Problem, ProblemKind, Remedy};
 use super::Checker;
 use super::unclaimed::Unclaimed;
@@ -175,11 +175,7 @@ impl Checker<'_> {
         seen: &mut LogPass,
         pace: &mut Pace<'_>,
     ) -> Result<()> {
-        for &device in &met.differ {
-            let place = self.engine.devices.place(device, &segment_path(row.id()));
-            let problem = Problem::new(ProblemKind::Divergence, place, DIFFERENT, Remedy::Lost).on(device);
-            self.found(problem.within(row.number, met.range()));
-        }
+        divergences(self.engine, row, met).into_iter().for_each(|problem| self.found(problem));
         self.claim(row, met, seen)?;
         if let (Kind::Large, Some(entry)) = (met.record.head.kind, met.live) {
             match self.engine.descriptor_in(row, &met.record) {

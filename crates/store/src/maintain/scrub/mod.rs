@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::audit::{DIFFERENT, DamagedRecords, Flaws, Observation};
+use super::audit::{DamagedRecords, Flaws, Observation, divergences};
 use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
@@ -412,11 +412,7 @@ impl<'m> Scrubber<'m> {
                     }
                 }
                 Observation::Record(met) => {
-                    for &device in &met.differ {
-                        let place = engine.devices.place(device, &segment_path(row.id()));
-                        let problem = Problem::new(ProblemKind::Divergence, place, DIFFERENT, Remedy::Lost).on(device);
-                        self.found(problem.within(row.number, met.range()), false);
-                    }
+                    divergences(engine, row, met).into_iter().for_each(|problem| self.found(problem, false));
                     if let Some(flaw) = flaws.add(met) {
                         self.flaw(row, flaw)?;
                     }
