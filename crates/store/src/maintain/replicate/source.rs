@@ -137,7 +137,9 @@ impl StoreSource {
     }
 
     fn image_of(&self, view: &View, found: Survey) -> Result<Image> {
-        let state = view.state.clone();
+        let mut state = view.state.clone();
+        // The view of a writer does not hear of devices that get a copy of the index, or fail to.
+        state.devices = Arc::new(self.store.engine().index.numbers());
         let last = self.last_batch(&state)?;
         // Of a long history, only the newest epochs are left: its oldest may have begun behind that batch.
         let is_dropped =
