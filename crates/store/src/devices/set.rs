@@ -385,6 +385,11 @@ impl Devices {
         names::open(&*slot.device, path, mode)
     }
 
+    /// Closes all cached files of segments.
+    pub(crate) fn forget_segments(&self) {
+        locks::write(&self.segments).clear();
+    }
+
     /// Closes cached files of a removed segment.
     pub(crate) fn forget_segment(&self, segment: SegmentId) {
         locks::write(&self.segments).retain(|&(_, kept), _| kept != segment);

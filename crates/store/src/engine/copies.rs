@@ -119,6 +119,20 @@ impl Engine {
         self.pinned_as_it_is()
     }
 
+    /// The same with nothing in it that is not durable, whoever writes meanwhile.
+    ///
+    /// # Errors
+    /// As [`pinned`](Self::pinned); [`ErrorKind::ReadOnly`] after a failed write.
+    pub(crate) fn pinned_durable(&self) -> Result<(Pin, View)> {
+        if !self.is_writer() {
+            return self.pinned_as_it_is();
+        }
+        let _sync = lock(&self.sync);
+        let mut writer = self.writer()?;
+        self.settle_log(&mut writer)?;
+        self.pinned_as_it_is()
+    }
+
     /// The same without making the state durable first.
     ///
     /// # Errors

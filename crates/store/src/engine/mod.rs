@@ -377,6 +377,7 @@ impl Engine {
     fn renew(&self, at: Option<u64>) -> Result<bool> {
         let _sync = lock(&self.sync);
         self.looked.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        let manifest = self.catalog.manifest();
         let Some(mut state) = self.catalog.renewed()? else { return Ok(false) };
         // What this reader applied from the end of the log stays until a writer has applied it, or found that it does
         // not count. One that is recovering has done neither.
@@ -407,6 +408,11 @@ impl Engine {
         if at.is_some_and(|sequence| !view.state.has_snapshot(sequence)) {
             self.catalog.forget();
             return Err(self.removed_snapshot());
+        }
+        if self.catalog.manifest() != manifest {
+            // A copy that was brought up to date has other files of the same names, with what the view is about to show.
+            self.devices.forget_segments();
+            self.extents.forget_all();
         }
         self.replace_view(view);
         self.extents.look_again();

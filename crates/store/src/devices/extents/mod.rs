@@ -264,6 +264,12 @@ impl ExtentFiles {
         names.absent.retain(|&(number, _)| number != device);
     }
 
+    /// Closes all files.
+    pub(crate) fn forget_all(&self) {
+        lock(&self.cache).open.clear();
+        *lock(&self.names) = ListingCache::default();
+    }
+
     /// Another process has changed the store: files that did not exist may by now.
     pub(crate) fn look_again(&self) {
         lock(&self.names).absent.clear();

@@ -445,6 +445,11 @@ impl Catalog {
         is_settled
     }
 
+    /// What tells the manifest that was read last from others; `None` if it is to be read again.
+    pub(crate) fn manifest(&self) -> Option<ManifestHead> {
+        self.inner().current.as_ref().map(|current| current.head)
+    }
+
     /// The journal being continued, if any: other journals belong to nothing.
     pub(crate) fn journal(&self) -> Option<u64> {
         self.inner().current.as_ref().map(|current| current.head.journal)

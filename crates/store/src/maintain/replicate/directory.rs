@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::image::Image;
-use super::relation::{has_nothing_of_its_own, may_become, state_of_copy};
+use super::relation::{has_nothing_of_its_own, may_become, refuse_quarantine, state_of_copy};
 use super::source::{COPY, Source, StoreSource};
 use super::staging::{Before, PINS, Staging, Transferred, directories_of, inside};
 use super::verify::{Verification, verify_every_byte};
@@ -51,7 +51,7 @@ struct Known {
 /// [`ErrorKind::Exists`] if something is there; errors of reading the source and of writing.
 pub(crate) fn make(source: &mut dyn Source, to: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
     let home = Host.resolve(to);
-    refuse_itself(&source.place(), &home)?;
+    refuse_itself(source, &home)?;
     refuse_name_of_staging(&home)?;
     let found = match aside::names_in(&home) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -75,22 +75,34 @@ pub(crate) fn make(source: &mut dyn Source, to: &Path, options: &CopyOptions, pr
 /// writes to it, or reads what would go; errors of reading the source and of writing.
 pub(crate) fn update(source: &mut dyn Source, to: &Path, options: &CopyOptions, progress: &Progress) -> Result<Copied> {
     let home = Host.resolve(to);
-    refuse_itself(&source.place(), &home)?;
+    refuse_itself(source, &home)?;
     refuse_name_of_staging(&home)?;
     let known = Known::open(&home)?;
     Copying { source, home, known: Some(known), options, progress }.run()
 }
 
-/// A copy is outside of its source, in a directory.
-fn refuse_itself(source: &Path, home: &Path) -> Result<()> {
+/// A copy is in a directory outside of its source, and so is the one in which it is made.
+fn refuse_itself(source: &dyn Source, home: &Path) -> Result<()> {
     let usage = |cause: &str| Err(Error::new(ErrorKind::Usage, COPY, cause).at(home));
     if address_scheme(home).is_some() {
         return usage("the granulo that makes a copy in a bucket has the source at hand")
             .map_err(|error| error.advise("run push where the source is"));
     }
-    let is_same = Host.node(source).is_some_and(|node| Host.node(home).is_some_and(|other| other.is(node)));
-    if is_same || home.starts_with(Host.resolve(source)) {
-        return usage("it is the source itself, or in it");
+    let is_one = |one: &Path, other: &Path| {
+        Host.node(one).is_some_and(|node| Host.node(other).is_some_and(|other| other.is(node)))
+    };
+    let aside = aside::place_aside(home);
+    for directory in source.directories() {
+        let path = Host.resolve(&directory);
+        if is_one(&directory, home) || home.starts_with(&path) {
+            return usage("it is the source itself, or in it");
+        }
+        if let Some(aside) = &aside
+            && (is_one(&directory, aside) || path.starts_with(aside))
+        {
+            let cause = format!("it would be made in {}, where the source is", escape_path(aside));
+            return usage(&cause).map_err(|error| error.advise("name another one, or rename the source"));
+        }
     }
     Ok(())
 }
@@ -128,6 +140,7 @@ impl Known {
         places.filter(|place| place != home).try_for_each(|place| lock(&Host, &place, &mut locks))?;
         refuse_others(home, &directories)?;
         let store = Store::open_read_only_with(home, &OpenOptions::default())?;
+        refuse_quarantine(&store)?;
         let mut source = StoreSource::new(&store);
         let image =
             source.image().map_err(|error| error.advise("check the copy, and clone it again if it is damaged"))?;
@@ -138,11 +151,10 @@ impl Known {
 
     /// Whether a process keeps the state of the copy from being freed.
     fn is_pinned(&self, home: &Path) -> bool {
-        let epoch = self.image.state.epoch;
         let indexes =
             self.image.state.devices.iter().filter_map(|number| self.directories.get(number.index())?.as_ref());
         let mut indexes = indexes.map(|directory| inside(home, directory).join(INDEX_DIRECTORY));
-        indexes.any(|index| Host.unpinned(&index, epoch + 1) <= epoch)
+        indexes.any(|index| is_pinned(&index))
     }
 }
 
@@ -415,6 +427,11 @@ impl Copying<'_> {
     }
 }
 
+/// Whether a process reads the store with an index.
+fn is_pinned(index: &Path) -> bool {
+    Host.unpinned(index, u64::MAX) < u64::MAX
+}
+
 /// Whether a directory is what an earlier copy of this store left: it was begun, or has nothing but a lock and what is
 /// not complete, or is a copy with nothing that the source lacks.
 fn is_of_copying(place: &Path, names: &[OsString], image: &Image, source: &mut dyn Source) -> Result<bool> {
@@ -429,6 +446,12 @@ fn is_of_copying(place: &Path, names: &[OsString], image: &Image, source: &mut d
         return Ok(false);
     }
     let store = Store::open_read_only_with(place, &OpenOptions::default())?;
+    // It may be the source of this copy, from which another process sends.
+    let indexes = store.engine().index.places();
+    if indexes.iter().any(|index| is_pinned(&index.device.place().join(INDEX_DIRECTORY))) {
+        let error = Error::new(ErrorKind::Busy, COPY, "a process reads the store where the copy would be made");
+        return Err(error.at(place).advise("move it elsewhere if it is not what an earlier copy left"));
+    }
     let mut of_copy = StoreSource::new(&store);
     let copy = of_copy.image()?;
     has_nothing_of_its_own((&copy, image), source, &mut of_copy)

@@ -15,9 +15,11 @@ use std::sync::Arc;
 
 use super::image::Image;
 use super::source::{Source, has_bytes};
+use crate::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceEntry;
 use crate::index::catalog::{Position, State};
+use crate::units::format_size;
 
 /// Note of a copy that was made beside a writer.
 pub(crate) const BESIDE_WRITER: &str = "replica.beside";
@@ -140,9 +142,29 @@ pub(crate) fn state_of_copy(image: &Image, before: Option<&Image>) -> State {
     let mut state = image.state.clone();
     let notes = Arc::make_mut(&mut state.notes);
     notes.retain(|name, _| !OF_SOURCE.iter().any(|of| name.starts_with(of)));
-    let known = before.map_or(0, |before| before.state.version);
+    let (known, epoch) = before.map_or((0, 0), |before| (before.state.version, before.state.epoch));
     state.version = state.version.max(known + 1);
+    // Readers of the copy have pins in its epochs, which must go on to be those of what they read.
+    if epoch > state.epoch {
+        state.epoch = epoch;
+        let superseded = state.superseded.iter().map(|(since, file)| ((*since).max(epoch), file.clone())).collect();
+        state.superseded = Arc::new(superseded);
+    }
     state
+}
+
+/// What is in quarantine would go with what the copy was: only who accepts that removes it.
+///
+/// # Errors
+/// [`ErrorKind::Exists`] if there is something.
+pub(super) fn refuse_quarantine(copy: &Store) -> Result<()> {
+    let bytes: u64 = copy.engine().quarantine()?.iter().map(|one| one.bytes).sum();
+    if bytes == 0 {
+        return Ok(());
+    }
+    let cause = format!("{} are in quarantine there, and would be removed", format_size(bytes.into()));
+    let error = Error::new(ErrorKind::Exists, "update the copy", cause).at(&copy.engine().home);
+    Err(error.advise("clone into another directory, and look at what granulo store check says of this one"))
 }
 
 /// Whether two images have the same devices: a copy has a directory for each device of its source.

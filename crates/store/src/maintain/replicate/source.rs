@@ -4,7 +4,7 @@
 //! superblocks are read after it, until they say nothing that happened later. What a writer frees all the same, which
 //! was waiting for readers before, is not found: then a newer image has it no more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,12 +16,16 @@ use crate::devices::slot::{Slot, Trouble};
 use crate::devices::survey::{OpenOptions, Survey, survey};
 use crate::engine::View;
 use crate::engine::pins::Pin;
+use crate::engine::recovered::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentId};
 use crate::format::names::segment_path;
 use crate::format::record::Record;
+use crate::format::release::Released;
+use crate::format::rows::Superseded;
 use crate::format::segment::Commit;
+use crate::format::superblock::last_marked;
 use crate::index::Snapshot;
 use crate::index::catalog::{Position, SegmentRow, State};
 
@@ -32,8 +36,10 @@ pub(crate) const COPY: &str = "copy the store";
 
 /// Where an image comes from.
 pub(crate) trait Source {
-    /// Its place, for messages.
-    fn place(&self) -> PathBuf;
+    /// Directories of this machine in which it is.
+    fn directories(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// The current state.
     ///
     /// # Errors
@@ -70,6 +76,31 @@ pub(super) fn has_bytes(source: &mut dyn Source, row: &SegmentRow, from: LogOffs
     Ok(false)
 }
 
+/// Drops the rows of files that may be gone: of segments that a crash left before their first batch, and of what the log
+/// says is released.
+pub(super) fn drop_freed(state: &mut State) {
+    let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
+    let superseded: BTreeSet<Superseded> = state.superseded.iter().map(|(_, superseded)| superseded.clone()).collect();
+    let is_freed =
+        |superseded_file: Superseded, is_released: bool| is_released && superseded.contains(&superseded_file);
+    let is_kept = |row: &SegmentRow| {
+        !row.is_without_batches() && !is_freed(Superseded::Segment(row.number), released.has_segment(row.number))
+    };
+    let has_extent = |device, file| !is_freed(Superseded::Extent { device, file }, released.has_extent(device, file));
+    if !state.segments.values().all(is_kept) {
+        Arc::make_mut(&mut state.segments).retain(|_, row| is_kept(row));
+    }
+    if !state.extents.values().all(|row| has_extent(row.device, row.file)) {
+        Arc::make_mut(&mut state.extents).retain(|_, row| has_extent(row.device, row.file));
+    }
+    let (segments, extents) = (Arc::clone(&state.segments), Arc::clone(&state.extents));
+    Arc::make_mut(&mut state.superseded).retain(|(_, superseded)| match *superseded {
+        Superseded::Segment(number) => segments.contains_key(&number),
+        Superseded::Extent { device, file } => extents.contains_key(&(device, file)),
+        Superseded::Table(_) => true,
+    });
+}
+
 /// An open store as a source.
 pub(crate) struct StoreSource {
     store: Store,
@@ -96,14 +127,27 @@ impl StoreSource {
         self.pin = None;
     }
 
-    /// Superblocks that belong to a state: none says that an epoch began behind a later batch.
-    fn superblocks_of(&self, state: &State) -> Result<Option<Survey>> {
+    /// Superblocks that belong to a state.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if one says that an epoch began behind a later batch, or that one is durable; a device is
+    /// missing, or cannot be read.
+    fn superblocks_of(&self, state: &State) -> Result<Survey> {
         let engine = self.store.engine();
         let devices = engine.devices.slots().iter().map(|slot| slot.path.clone()).collect();
         let options = OpenOptions { devices, ..OpenOptions::default() };
         let found = survey(&*engine.platform, &engine.home, &options)?;
         found.slots.iter().try_for_each(|slot| self.refuse_trouble(slot))?;
-        Ok(Some(found).filter(|found| found.history.newest().last_batch <= state.position.sequence))
+        let refused = |cause, advice| Err(Error::new(ErrorKind::Busy, COPY, cause).at(&engine.home).advise(advice));
+        let sequence = state.position.sequence;
+        match () {
+            () if found.history.newest().last_batch > sequence => refused("writers open it all the time", "try again"),
+            // A writer has acknowledged what the index has no space for.
+            () if last_marked(&found.marks()) > sequence => {
+                refused("its index lacks what was written last", "make room on the devices of the index, or try again")
+            }
+            () => Ok(found),
+        }
     }
 
     fn refuse_trouble(&self, slot: &Slot) -> Result<()> {
@@ -140,6 +184,7 @@ impl StoreSource {
         let mut state = view.state.clone();
         // The view of a writer does not hear of devices that get a copy of the index, or fail to.
         state.devices = Arc::new(self.store.engine().index.numbers());
+        drop_freed(&mut state);
         let last = self.last_batch(&state)?;
         // Of a long history, only the newest epochs are left: its oldest may have begun behind that batch.
         let is_dropped =
@@ -196,24 +241,28 @@ impl StoreSource {
 }
 
 impl Source for StoreSource {
-    fn place(&self) -> PathBuf {
-        self.store.engine().home.clone()
+    fn directories(&self) -> Vec<PathBuf> {
+        let engine = self.store.engine();
+        let devices = engine.devices.slots();
+        [engine.home.clone()].into_iter().chain(devices.iter().map(|slot| slot.path.clone())).collect()
     }
 
     fn image(&mut self) -> Result<Image> {
         self.refuse_incomplete()?;
         self.open = None;
-        for _ in 0..ATTEMPTS {
-            let (pin, view) = self.store.engine().pinned()?;
+        for attempt in 1.. {
+            let (pin, view) = self.store.engine().pinned_durable()?;
             self.pin = Some(pin);
-            if let Some(found) = self.superblocks_of(&view.state)? {
-                let image = self.image_of(&view, found);
-                self.view = Some(view);
-                return image;
+            match self.superblocks_of(&view.state).and_then(|found| self.image_of(&view, found)) {
+                // A writer has gone on since, or freed a file.
+                Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::NotFound) && attempt < ATTEMPTS => {}
+                image => {
+                    self.view = Some(view);
+                    return image;
+                }
             }
         }
-        let error = Error::new(ErrorKind::Busy, COPY, "writers open it all the time").at(&self.place());
-        Err(error.advise("try again"))
+        unreachable!("the last attempt returns")
     }
 
     fn read(&mut self, file: &ImageFile, offset: u64, length: usize, onto: &mut Vec<u8>) -> Result<()> {

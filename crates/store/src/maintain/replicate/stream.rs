@@ -156,10 +156,6 @@ impl<'s> RemoteSource<'s> {
 }
 
 impl Source for RemoteSource<'_> {
-    fn place(&self) -> PathBuf {
-        self.peer.place.clone()
-    }
-
     fn image(&mut self) -> Result<Image> {
         self.drop_ahead()?;
         self.peer.send(&Frame::GetImage)?;

@@ -84,7 +84,11 @@ impl Verification<'_> {
     /// Where what a segment has got begins; `None` if it has got nothing.
     fn new_from(&self, row: &SegmentRow) -> Option<LogOffset> {
         let before = self.before.and_then(|before| before.state.segments.get(&row.number));
-        let known = before.filter(|known| known.id() == row.id()).map_or(0, |known| known.size_bytes);
+        // A copy on another device came whole.
+        let is_known = |known: &&SegmentRow| {
+            known.id() == row.id() && row.devices.iter().all(|device| known.devices.contains(device))
+        };
+        let known = before.filter(is_known).map_or(0, |known| known.size_bytes);
         (known < row.size_bytes).then_some(LogOffset(known))
     }
 
@@ -169,7 +173,9 @@ impl Verification<'_> {
     }
 
     fn tables(&self, pace: &mut Pace<'_>) -> Result<()> {
-        let known = self.before.map(|before| Arc::clone(&before.state.tables)).unwrap_or_default();
+        let is_on_these = |before: &&Image| before.state.devices == self.image.state.devices;
+        let before = self.before.filter(is_on_these);
+        let known = before.map(|before| Arc::clone(&before.state.tables)).unwrap_or_default();
         let tables = Arc::clone(&self.store.engine().view().tables);
         for table in tables.iter().filter(|table| !known.contains(table.row())) {
             table.verify_paced(&mut |_| pace.spend(0))?;

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::image::{FileKind, Image, ImageFile};
-use super::relation::{BESIDE_WRITER, may_become, state_of_copy};
+use super::relation::{BESIDE_WRITER, may_become, refuse_quarantine, state_of_copy};
 use super::source::{COPY, Source, StoreSource};
 use super::staging::{
     INCOMING, PIECE_BYTES, Staging, Transferred, directories_of, fail, has_footer_of, incoming_of, is_earlier,
@@ -162,6 +162,12 @@ fn refuse_others(platform: &dyn Platform, home: &Path, is_new: bool) -> Result<(
 impl Known {
     fn open(platform: &Arc<dyn Platform>, home: &Path) -> Result<Known> {
         let store = Store::open_on(Arc::clone(platform), home, Access::Read, &OpenOptions::default())?;
+        // An interrupted attempt leaves files that no row has.
+        let is_begun =
+            platform.device(home).list_names("").is_ok_and(|names| names.iter().any(|name| name == INCOMING));
+        if !is_begun {
+            refuse_quarantine(&store)?;
+        }
         let mut source = StoreSource::new(&store);
         let image = source.image()?;
         Ok(Known { store, image, source })

@@ -17,6 +17,7 @@ use crate::tests::{ALL, bytes, file, key};
 use crate::{Buffer, CheckOptions, Copied, CopyOptions, Durability, HandleOptions, Key, Peer, Plan, Progress, Store};
 
 mod buckets;
+mod surroundings;
 
 /// Small files, files above the cutoff, and what is removed and replaced, by round.
 fn write(store: &Store, round: u64) {
@@ -189,20 +190,6 @@ fn a_copy_beside_a_writer_is_what_was_acknowledged() {
 }
 
 /// Also if there is nothing to copy.
-/// Its index is written when it is first opened, after its view was made.
-#[test]
-fn a_store_is_copied_by_the_writer_that_made_it() {
-    let sandbox = TempDir::new().unwrap();
-    let (home, copy) = (sandbox.path().join("store"), sandbox.path().join("copy"));
-    let store = Store::create(&home, &Plan::default()).unwrap();
-    store.put(&key("a"), &file(), b"one").unwrap();
-    assert_eq!(store.clone_to(&copy, &CopyOptions::default(), &Progress::default()).unwrap().segments, 1);
-    store.put(&key("b"), &file(), b"two").unwrap();
-    store.push_to(&copy, &CopyOptions::default(), &Progress::default()).unwrap();
-    assert_eq!(of(&copy), content(&store));
-    assert_sound(&copy);
-}
-
 #[test]
 fn what_is_asked_to_be_verified_is() {
     let sandbox = TempDir::new().unwrap();
