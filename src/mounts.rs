@@ -27,6 +27,8 @@ pub(crate) struct Mount {
     pub kind: String,
     /// What was named as the source, such as `/dev/sda1`.
     pub source: OsString,
+    /// Whether neither the mount nor the file system is read-only.
+    pub is_writable: bool,
     /// Options of the mount, then those of the file system that are not among them; separated by commas, printable
     /// ([`escape`]).
     pub options: String,
@@ -48,10 +50,26 @@ pub(crate) fn mounts() -> Result<Vec<Mount>> {
 /// If there is no such path, or the mounts cannot be read.
 pub(crate) fn mount_of(path: &Path) -> Result<Mount> {
     let real = fs::canonicalize(path).map_err(|error| Error::io("examine", path, error))?;
-    let above = mounts()?.into_iter().filter(|mount| real.starts_with(&mount.point));
-    // Of several mounts on one point, the last is visible.
-    let found = above.max_by_key(|mount| mount.point.as_os_str().len());
+    let mounts = mounts()?;
+    let found = visible_at(&mounts, &real).cloned();
     found.ok_or_else(|| Error::io("find the mount of", path, io::ErrorKind::NotFound.into()))
+}
+
+/// The mount in which a path is: a later one at the same place, or at one above it, hides others.
+pub(crate) fn visible_at<'m>(mounts: &'m [Mount], path: &Path) -> Option<&'m Mount> {
+    let is_top = |mount: &&Mount| mount.parent == mount.id || mounts.iter().all(|other| other.id != mount.parent);
+    let mut current = mounts.iter().rfind(|mount| is_top(mount) && path.starts_with(&mount.point))?;
+    let mut above: Vec<&Path> = path.ancestors().collect();
+    above.reverse();
+    for point in above {
+        let on = |current: &Mount| {
+            mounts.iter().rfind(|mount| mount.parent == current.id && mount.id != current.id && mount.point == point)
+        };
+        while let Some(mount) = on(current) {
+            current = mount;
+        }
+    }
+    Some(current)
 }
 
 /// The mounts in a text like that of /proc/self/mountinfo; rows that do not describe a mount are left out.
@@ -73,7 +91,9 @@ fn parse_mount(row: &[u8]) -> Option<Mount> {
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let source = unescape_octal(rest.next()?);
     let mut options: Vec<&[u8]> = mount_options.split(|&byte| byte == b',').collect();
-    for option in rest.next().unwrap_or_default().split(|&byte| byte == b',') {
+    let of_file_system = rest.next().unwrap_or_default().split(|&byte| byte == b',');
+    let is_writable = options.iter().copied().chain(of_file_system.clone()).all(|option| option != b"ro");
+    for option in of_file_system {
         // Whether this mount may be written to, its own options say.
         if !options.contains(&option) && !matches!(option, b"" | b"ro" | b"rw") {
             options.push(option);
@@ -87,6 +107,7 @@ fn parse_mount(row: &[u8]) -> Option<Mount> {
         point: PathBuf::from(OsString::from_vec(point)),
         kind,
         source: OsString::from_vec(source),
+        is_writable,
         // From the kernel's escapes to ours.
         options: escape(&unescape_octal(&options.join(&b","[..]))),
     })
@@ -121,11 +142,15 @@ mod tests {
         assert_eq!(mount.point, Path::new("/mnt/with blank"));
         assert_eq!((mount.root.as_path(), mount.source.to_str()), (Path::new("/a"), Some("/dev/sda1")));
         assert_eq!(mount.options, "rw,noatime,errors=continue");
+        assert!(mount.is_writable);
         let overlay = br"30 1 0:30 / /m rw - overlay overlay rw,lowerdir=/a\040b";
         assert_eq!(parse_mount(overlay).unwrap().options, "rw,lowerdir=/a b");
         assert_eq!(parse_mount(br"25 1 0:23 / /tmp rw - tmpfs tmpfs rw").unwrap().device, (0, 23));
         let read_only = br"31 1 8:1 / /m ro,relatime - ext4 /dev/sda1 rw,errors=continue";
         assert_eq!(parse_mount(read_only).unwrap().options, "ro,relatime,errors=continue");
+        let is_writable = |row: &[u8]| parse_mount(row).unwrap().is_writable;
+        assert!(!is_writable(read_only) && !is_writable(br"31 1 8:1 / /m rw - ext4 /dev/sda1 ro,errors=continue"));
+        assert_eq!(parse_mount(b"36 35 98:7 / /mnt rw ext3 /dev/x rw"), None);
         assert_eq!(parse_mount(b""), None);
         assert_eq!(parse_mount(b"1 2 x / / rw - a b c"), None);
     }

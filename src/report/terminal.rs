@@ -273,7 +273,7 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
     })?;
     if kinds.max_error() > 0 {
         let text = format!(
-            "Too many to track: each row may be short by up to {} files.",
+            "Not all are known: each row may be short by up to {} files.",
             format_count(kinds.max_error().into())
         );
         faint(&text, out)?;

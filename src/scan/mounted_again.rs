@@ -4,6 +4,8 @@
 //! threads nor on which of several processes comes to what, and nothing is left out because another place was met
 //! first by a process that has no part of it. Places of which this cannot be told before are no reason to leave out
 //! another.
+//!
+//! A file that is a root is asked the same: whether the walk of a directory above it comes to it.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -16,7 +18,7 @@ use rustix::fs::CWD;
 use super::frontier::join;
 use super::mounts::is_pseudo_file_system;
 use super::{SNAPSHOT_DIRECTORIES, WalkOptions};
-use crate::mounts::{Mount, mounts};
+use crate::mounts::{Mount, mounts, visible_at};
 
 /// The places at which something is mounted that is walked elsewhere, as paths of a walk.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,9 +34,7 @@ impl MountedAgain {
         let canonical = |root: &PathBuf| root.canonicalize().ok();
         let roots: Vec<Root<'_>> =
             settings.roots.iter().filter_map(|root| Some((root.as_path(), canonical(root)?))).collect();
-        MountedAgain::of(&mounts, &roots, |root, point| {
-            is_wanted(settings, root, point) && is_reached(settings, &mounts, root, point)
-        })
+        MountedAgain::of(&mounts, &roots, |root, point| is_walked(settings, &mounts, root, point))
     }
 
     /// Those in a table of mounts; `is_reached` tells whether a walk from a root surely comes to a point.
@@ -75,33 +75,28 @@ fn below<'m, 'r>(mounts: &'m [Mount], roots: &'r [Root<'_>]) -> Vec<(&'r Root<'r
     let mut below: Vec<_> = several
         .filter_map(|mount| Some((innermost(&mount.point)?, mount)))
         .filter(|((_, canonical), mount)| mount.point != *canonical)
-        .filter(|(_, mount)| at(mounts, &mount.point).is_some_and(|visible| visible.id == mount.id))
+        .filter(|(_, mount)| visible_at(mounts, &mount.point).is_some_and(|visible| visible.id == mount.id))
         .collect();
     below.sort_by(|(_, one), (_, other)| one.point.as_os_str().as_bytes().cmp(other.point.as_os_str().as_bytes()));
     below
-}
-
-/// The mount in which a path is: a later one at the same place, or at one above it, hides others.
-fn at<'m>(mounts: &'m [Mount], path: &Path) -> Option<&'m Mount> {
-    let is_top = |mount: &&Mount| mount.parent == mount.id || mounts.iter().all(|other| other.id != mount.parent);
-    let mut current = mounts.iter().rfind(|mount| is_top(mount) && path.starts_with(&mount.point))?;
-    let mut above: Vec<&Path> = path.ancestors().collect();
-    above.reverse();
-    for point in above {
-        let on = |current: &Mount| {
-            mounts.iter().rfind(|mount| mount.parent == current.id && mount.id != current.id && mount.point == point)
-        };
-        while let Some(mount) = on(current) {
-            current = mount;
-        }
-    }
-    Some(current)
 }
 
 /// The path of a point as a walk from the root above it has it.
 fn path_of(specified: &Path, canonical: &Path, point: &Path) -> Vec<u8> {
     let names = point.strip_prefix(canonical).into_iter().flatten();
     names.fold(specified.as_os_str().as_bytes().to_vec(), |path, name| join(path, name.as_bytes()))
+}
+
+/// Whether a walk surely comes from a root to a file below it, if no other root is in between.
+pub(super) fn comes_to(settings: &WalkOptions, mounts: &[Mount], root: &Path, file: &Path) -> bool {
+    let (directory, name) = (file.parent().unwrap_or(root), file.file_name().unwrap_or_default());
+    let below_root = path_of(Path::new(""), root, directory);
+    is_walked(settings, mounts, root, directory) && !settings.exclude.matches(&below_root, name.as_bytes())
+}
+
+/// The same of a directory.
+fn is_walked(settings: &WalkOptions, mounts: &[Mount], root: &Path, directory: &Path) -> bool {
+    is_wanted(settings, root, directory) && is_reached(settings, mounts, root, directory)
 }
 
 /// Whether the settings of a walk leave out none of the names on the way from a root to a point.

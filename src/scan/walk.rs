@@ -13,6 +13,7 @@
 //! a bind mount shows at a second place.
 
 use crate::locks::lock;
+use crate::mounts::mounts;
 use std::collections::HashSet;
 use std::ffi::CStr;
 use std::io;
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use super::division::Division;
 use super::frontier::{Descriptor, Divided, Frontier, Held, NameList, Node, Work, finish_upwards, join};
-use super::mounted_again::MountedAgain;
+use super::mounted_again::{MountedAgain, comes_to};
 use super::mounts::is_pseudo_file_system;
 use super::place::{Parent, Place, Waiting};
 use super::{
@@ -165,11 +166,13 @@ impl<'v, V: Visitor> Walk<'v, V> {
                 Err(errno) => unusable.push(UnusableRoot { path: path.clone(), error: errno.into() }),
             }
         }
-        // A root that is not a directory counts once: not again inside a walked root, nor if it is named twice.
+        // A root that is not a directory counts once: not again where a walk comes to it, nor if it is named twice.
+        let mounts = if others.is_empty() { Vec::new() } else { mounts().unwrap_or_default() };
         others.retain(|(path, _)| {
             let Ok(real) = path.canonicalize() else { return true };
-            let walked = real.ancestors().skip(1).any(|above| canonical.contains(above));
-            !walked && canonical.insert(real)
+            let root = real.ancestors().skip(1).find(|above| canonical.contains(*above));
+            let is_walked = root.is_some_and(|root| comes_to(&settings, &mounts, root, &real));
+            !is_walked && canonical.insert(real)
         });
         let mut pending = NameList::default();
         // The stack is last in, first out: the last root pushed is walked first.

@@ -307,7 +307,7 @@ fn each_inode_of<S: InodeSource>(source: &S, found: &mut dyn FnMut(&Stat)) -> bo
 
 fn open_ext(device: Device, target: &ScanTarget) -> Result<Opened> {
     let ext = Ext::open(device, target.device)?;
-    let is_written_to = target.mount.as_ref().is_some_and(|mount| mount.writable);
+    let is_written_to = target.mount.as_ref().is_some_and(|mount| mount.is_writable);
     Ok(Opened::Ext(Box::new(if is_written_to { ext.await_changes() } else { ext })))
 }
 

@@ -198,4 +198,15 @@ mod tests {
             assert_eq!(whole.origin.inconsistencies, ["2 inodes are damaged", "it changed"]);
         }
     }
+    /// A list without allocations is added to one that has them; neither has owners.
+    #[test]
+    fn what_a_list_does_not_tell_is_not_taken_for_nothing() {
+        let list = |text: &str| crate::survey::listed::read(text.as_bytes(), "list").unwrap().unwrap().0;
+        let known = list("1000 4096 a.c\n5000 8192 b.c\n6000 0 sparse.c\n");
+        assert_eq!(known.overhead_fraction(), 1.0 - 12_000.0 / 12_288.0);
+        let whole = merge(vec![known.clone(), list("1000000 c.h\n3 d.h\n2 e.h\n")]).unwrap();
+        assert_eq!(whole.overhead_fraction(), known.overhead_fraction());
+        let places = whole.places.unwrap();
+        assert_eq!((places.owners.max_error(), places.extensions.max_error()), (6, 0));
+    }
 }

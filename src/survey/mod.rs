@@ -440,11 +440,20 @@ impl Survey {
         of_all(sums(places.owners.tallies())).or_else(|| of_all(sums(places.extensions.tallies())))
     }
 
-    /// (allocated − size) / allocated, as fsstats defines it; negative for sparse populations, 0 where nothing is
-    /// allocated.
+    /// (allocated − size) / allocated, as fsstats defines it, of the files of which the allocation is known; negative for
+    /// sparse populations, 0 where nothing is allocated.
     pub fn overhead_fraction(&self) -> f64 {
-        let allocated = self.allocated_bytes();
-        if allocated == 0 { 0.0 } else { 1.0 - fraction(self.size_bytes(), allocated) }
+        let allocated = self.distributions.of(Measure::Allocated);
+        let size_bytes = match allocated.count() == self.distributions.of(Measure::FileSize).count() {
+            true => self.size_bytes(),
+            false => {
+                let overhead = |measure| self.distributions.of(measure).total();
+                let (beyond, short) = (overhead(Measure::PositiveOverhead), overhead(Measure::NegativeOverhead));
+                // Those of buckets are estimates.
+                (allocated.total() + short).saturating_sub(beyond)
+            }
+        };
+        if allocated.total() == 0 { 0.0 } else { 1.0 - fraction(size_bytes, allocated.total()) }
     }
 }
 

@@ -3,7 +3,8 @@
 //! Bounded memory. A list of directories keeps the top rows of its ranking and nothing else; rankings of disjoint trees
 //! merge exactly, because the top of both is among the tops of each. The tables of owners and extensions are complete
 //! up to [`KINDS`] keys. Beyond that, the smallest half is folded together, every row may be too low by at most
-//! `max_error` files (the bound of Misra and Gries 1982), and the table reports it.
+//! `max_error` files (the bound of Misra and Gries 1982), and the table reports it. So it does where a list of files does
+//! not tell the owners or names of all of them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -375,6 +376,13 @@ impl<K: Eq + Hash + Ord + Copy> KindTable<K> {
         self.max_error += other.max_error;
     }
 
+    /// Of so many files, those in no row have a kind that is not known.
+    pub(super) fn cover(&mut self, files: u64) {
+        let known: u64 = self.tallies().map(|tally| tally.files).sum();
+        assert!(known <= files, "{known} files have a kind, of {files}");
+        self.max_error += files - known;
+    }
+
     /// Rows by falling number of files.
     pub fn ranked(&self) -> Vec<(K, Tally)> {
         let mut rows: Vec<(K, Tally)> = self.rows.iter().map(|(kind, tally)| (*kind, *tally)).collect();
@@ -392,7 +400,8 @@ impl<K: Eq + Hash + Ord + Copy> KindTable<K> {
         &self.rest
     }
 
-    /// By how many files a row can be too low; 0 if the table is complete.
+    /// By how many files a row can be too low, because rows were folded together or the kinds of files are not known; 0
+    /// if the table is complete.
     pub fn max_error(&self) -> u64 {
         self.max_error
     }

@@ -2,7 +2,7 @@
 //! it is written back.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use granulo::testing::scan::inodes::xfs::Xfs;
 use granulo::testing::scan::inodes::{Ended, Scan, Scope};
 use granulo::testing::survey::Collector;
 use granulo_core::random::Random;
-use rustix::fs::syncfs;
+use rustix::fs::{XattrFlags, lsetxattr, syncfs};
 use rustix::io::Errno;
 use serde_json::Value;
 
@@ -363,6 +363,14 @@ fn the_kernel_is_asked_for_what_it_has_in_memory() {
     let gone = write_file(root.join("gone"), 5000);
     let open = File::open(&gone).unwrap();
     fs::remove_file(gone).unwrap();
+    // What is small enough is in the inode, and its attributes are not.
+    let short = root.join("short");
+    fs::create_dir(&short).unwrap();
+    symlink("target", short.join("link")).unwrap();
+    for path in [&short, &short.join("link")] {
+        lsetxattr(path, "trusted.long", &[7; 3000], XattrFlags::empty()).unwrap();
+        assert!(fs::symlink_metadata(path).unwrap().blocks() > 0);
+    }
     // Blocks that are reserved for copy-on-write are in the kernel's memory only.
     let first = write_file(root.join("first"), 4 << 20);
     command(Command::new("cp").arg("--reflink=always").arg(&first).arg(root.join("second")));
@@ -394,6 +402,10 @@ fn the_kernel_is_asked_for_what_it_has_in_memory() {
             assert_eq!(walked["counts"][name], count, "{name}");
         }
         assert_eq!(walked["distributions"]["allocated"]["total"], found.allocated_bytes() as u64);
+        let others = found.other_allocated;
+        for (name, bytes) in [("directories", others.directories_bytes), ("symlinks", others.symlinks_bytes)] {
+            assert_eq!(walked["totals"][format!("{name}_allocated_bytes")], bytes as u64, "{name}");
+        }
     }
     // The same by the program. It reads the device if something else drops the kernel's caches; then nothing may be
     // reserved.

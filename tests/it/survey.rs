@@ -276,6 +276,17 @@ fn a_root_that_is_a_file_of_another_root_counts_once() {
     let document = survey(args![sandbox.path(), &file]);
     assert_eq!(document["counts"]["files"], 1);
     assert_eq!(document["totals"]["size_bytes"], 1000);
+    // Where the walk of the directory does not come to it, it is one of its own.
+    for glob in ["*.txt", "/a", "a/b.txt", "a"] {
+        let document = survey(args!["--exclude", glob, sandbox.path(), &file]);
+        assert_eq!(document["counts"]["files"], 1, "{glob}");
+    }
+    let within = write_file(sandbox.path().join(".snapshot/c"), 1000);
+    for (snapshots, files) in [(&[][..], 2), (&["--include-snapshots"][..], 2)] {
+        let mut arguments = args![sandbox.path(), &within];
+        arguments.extend(snapshots.iter().map(OsString::from));
+        assert_eq!(survey(arguments)["counts"]["files"], files);
+    }
 }
 
 #[test]

@@ -36,7 +36,8 @@ pub struct InodeRecord {
     pub inode: u64,
     /// Its size.
     pub size_bytes: u64,
-    /// Its allocated bytes, those that are only reserved included.
+    /// Its allocated bytes, those that are only reserved included; 0 if its content is in the inode, whatever its
+    /// attributes have.
     pub allocated_bytes: u64,
     /// Last read: seconds since 1970, and nanoseconds.
     pub atime: (i64, u32),
@@ -52,6 +53,8 @@ pub struct InodeRecord {
     pub gid: u32,
     /// Its number of names.
     pub link_count: u32,
+    /// Extents of its extended attributes, outside of the inode.
+    pub attribute_extents: u32,
     /// Type and permissions.
     pub mode: u16,
 }
@@ -147,6 +150,7 @@ fn inode(record: &[u8; INODE_BYTES]) -> InodeRecord {
         uid: narrow(68),
         gid: narrow(72),
         link_count: narrow(112),
+        attribute_extents: narrow(120),
         mode: u16::from_ne_bytes(field(record, 132)),
     }
 }

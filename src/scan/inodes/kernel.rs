@@ -4,6 +4,7 @@
 //! kernel may have in memory. Where that is so (`inodes_in_memory`), the kernel is asked instead: one call for hundreds
 //! of inodes, and three for a directory. What is reserved for copy-on-write and for delayed allocation is counted, as
 //! `stat` counts it; nothing needs to be written back or replayed. Like a walk, the scan sees what changes meanwhile.
+//! Of an inode with its content inside, the kernel reports no blocks, not even those of its attributes: `stat` does.
 //!
 //! Inodes that the kernel refuses because they are damaged are damage here, too. Source: Linux `fs/xfs/xfs_itable.c`,
 //! `fs/xfs/xfs_export.c`.
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{OFlags, RawDir, readlinkat_raw};
+use rustix::fs::{OFlags, RawDir, fstat, readlinkat_raw};
 use rustix::io::Errno;
 
 use super::{Damage, Found, InodeSource, Listed, Slot};
@@ -29,6 +30,8 @@ const CHUNK_INODES: u64 = 64;
 const PART_CHUNKS: usize = 64;
 /// Most inodes per call.
 const CALL_INODES: u32 = 512;
+/// The unit of `st_blocks`.
+const SECTOR_BYTES: u64 = 512;
 /// Bytes of names per call.
 const NAMES_BYTES: usize = 32 << 10;
 /// The kind of handles with a 64-bit inode number and a generation: `XFS_FILEID_TYPE_64FLAG | FILEID_INO32_GEN`.
@@ -55,8 +58,18 @@ pub struct Listing {
 #[derive(Debug, Default)]
 pub struct Buffers {
     inodes: bulkstat::Buffer,
-    symlinks: Vec<(usize, Stat, u32)>,
+    unfinished: Vec<Unfinished>,
     names: Vec<u8>,
+}
+
+/// An inode about which something else must be asked.
+#[derive(Debug)]
+struct Unfinished {
+    offset: usize,
+    stat: Stat,
+    generation: u32,
+    /// The blocks of its attributes were not reported.
+    has_more_blocks: bool,
 }
 
 impl MountedXfs {
@@ -80,12 +93,12 @@ impl MountedXfs {
         open_handle(self.root.as_fd(), &handle, flags)
     }
 
-    /// Reports an inode; symbolic links are left for later.
+    /// Reports an inode, or leaves it for later.
     fn take(
         &self,
         offset: usize,
         record: &InodeRecord,
-        symlinks: &mut Vec<(usize, Stat, u32)>,
+        unfinished: &mut Vec<Unfinished>,
         found: &mut dyn FnMut(Found<Listing>),
     ) {
         let &InodeRecord { inode, generation, mode, link_count, .. } = record;
@@ -112,22 +125,30 @@ impl MountedXfs {
             ctime: time(record.ctime),
             atime: time(record.atime),
         };
+        let has_more_blocks = record.allocated_bytes == 0 && record.attribute_extents > 0;
         match kind {
-            Kind::Symlink { .. } => symlinks.push((offset, stat, generation)),
-            Kind::Directory => found(Found::Inode { offset, stat, listing: Some(Listing { inode, generation }) }),
-            _ => found(Found::Inode { offset, stat, listing: None }),
+            Kind::Symlink { .. } => unfinished.push(Unfinished { offset, stat, generation, has_more_blocks }),
+            _ if has_more_blocks => unfinished.push(Unfinished { offset, stat, generation, has_more_blocks }),
+            _ => found(Found::Inode { offset, listing: listing_of(&stat, generation), stat }),
         }
     }
 
-    /// Whether the target of a symbolic link is absolute; `None` if it was removed meanwhile.
-    fn is_absolute(&self, inode: u64, generation: u32) -> io::Result<Option<bool>> {
-        let mut first = [MaybeUninit::<u8>::uninit(); 1];
-        let link = match self.open_inode(inode, generation, OFlags::PATH | OFlags::NOFOLLOW) {
+    /// Asks for what is not known; `None` if the inode was removed meanwhile.
+    fn finished(&self, unfinished: &Unfinished) -> io::Result<Option<Stat>> {
+        let Unfinished { mut stat, generation, has_more_blocks, .. } = *unfinished;
+        let inode = match self.open_inode(stat.inode, generation, OFlags::PATH | OFlags::NOFOLLOW) {
             Err(error) if is_gone(&error) => return Ok(None),
-            link => link?,
+            inode => inode?,
         };
-        let (target, _) = readlinkat_raw(&link, c"", &mut first)?;
-        Ok(Some(target.first() == Some(&b'/')))
+        if has_more_blocks {
+            stat.allocated_bytes = fstat(&inode)?.st_blocks as u64 * SECTOR_BYTES;
+        }
+        if let Kind::Symlink { .. } = stat.kind {
+            let mut first = [MaybeUninit::<u8>::uninit(); 1];
+            let (target, _) = readlinkat_raw(&inode, c"", &mut first)?;
+            stat.kind = Kind::Symlink { absolute: target.first() == Some(&b'/') };
+        }
+        Ok(Some(stat))
     }
 
     /// Lists an open directory.
@@ -141,6 +162,11 @@ impl MountedXfs {
         }
         Ok(())
     }
+}
+
+/// What opens an inode for listing, if it is a directory.
+fn listing_of(stat: &Stat, generation: u32) -> Option<Listing> {
+    matches!(stat.kind, Kind::Directory).then_some(Listing { inode: stat.inode, generation })
 }
 
 /// Whether a handle leads to nothing any more.
@@ -170,7 +196,7 @@ impl InodeSource for MountedXfs {
     }
 
     fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
-        let Buffers { inodes, symlinks, .. } = buffers;
+        let Buffers { inodes, unfinished, .. } = buffers;
         let chunks = self.chunks_of(part);
         let Some(end) = chunks.last().map(|last| last.first + CHUNK_INODES) else { return };
         let mut next = chunks.first().map_or(0, |first| first.first);
@@ -183,7 +209,7 @@ impl InodeSource for MountedXfs {
                     for record in records {
                         next = behind;
                         if let Some(offset) = offset_in(chunks, record.inode) {
-                            self.take(offset, &record, symlinks, found);
+                            self.take(offset, &record, unfinished, found);
                         }
                     }
                 }
@@ -194,16 +220,16 @@ impl InodeSource for MountedXfs {
                 }
             }
         }
-        for (offset, mut stat, generation) in symlinks.drain(..) {
-            match self.is_absolute(stat.inode, generation) {
-                Ok(Some(absolute)) => {
-                    stat.kind = Kind::Symlink { absolute };
-                    found(Found::Inode { offset, stat, listing: None });
+        for of_inode in unfinished.drain(..) {
+            match self.finished(&of_inode) {
+                Ok(Some(stat)) => {
+                    let listing = listing_of(&stat, of_inode.generation);
+                    found(Found::Inode { offset: of_inode.offset, stat, listing });
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    let (operation, inode) = ("read the target of the symlink", Some(stat.inode));
-                    found(Found::Damaged(Damage { operation, inode, error }));
+                    let inode = Some(of_inode.stat.inode);
+                    found(Found::Damaged(Damage { operation: "open the inode", inode, error }));
                 }
             }
         }

@@ -128,6 +128,10 @@ impl Listed {
         if survey.origin.resolution == Resolution::Exact {
             survey.padding = Some(self.padding);
         }
+        if let Some(places) = &mut survey.places {
+            places.owners.cover(survey.counts.files);
+            places.extensions.cover(survey.counts.files);
+        }
         (survey, self.warnings)
     }
 }

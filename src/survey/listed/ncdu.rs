@@ -139,6 +139,7 @@ struct OpenDirectory {
     entries: u64,
     /// Whether it was left out: ncdu writes those on other file systems as directories without entries.
     is_left_out: bool,
+    is_unreadable: bool,
 }
 
 /// Attributes of a file or directory.
@@ -187,12 +188,12 @@ impl<'de> Deserialize<'de> for Name {
 
 impl ReadTree {
     fn open(&mut self, own: Attributes) {
-        let depth = self.open.len() as u64;
         let device = if own.dev > 0 { own.dev } else { self.device() };
         let is_left_out = own.excluded.is_some();
+        let opened = OpenDirectory { device, entries: 0, is_left_out, is_unreadable: own.read_error };
         if is_left_out {
             self.file(&own);
-            return self.open.push(OpenDirectory { device, entries: 0, is_left_out });
+            return self.open.push(opened);
         }
         self.open.last_mut().into_iter().for_each(|parent| parent.entries += 1);
         let survey = &mut self.listed.survey;
@@ -200,17 +201,21 @@ impl ReadTree {
         survey.counts.errors += u64::from(own.read_error);
         survey.other_allocated.directories_bytes += u128::from(own.dsize.min(MOST_FILE_BYTES));
         survey.distributions.of_mut(Measure::DirectorySize).record(own.asize.min(MOST_FILE_BYTES));
-        survey.distributions.of_mut(Measure::DirectoryDepth).record(depth);
-        if depth > 0 {
+        if !self.open.is_empty() {
             survey.distributions.of_mut(Measure::NameLength).record(own.name.0.len() as u64);
         }
-        self.open.push(OpenDirectory { device, entries: 0, is_left_out });
+        self.open.push(opened);
     }
 
+    /// What a directory has is known now, unless it could not be listed at all.
     fn close(&mut self) {
-        if let Some(OpenDirectory { entries, is_left_out: false, .. }) = self.open.pop() {
-            self.listed.survey.distributions.of_mut(Measure::DirectoryEntries).record(entries);
+        let Some(OpenDirectory { entries, is_left_out, is_unreadable, .. }) = self.open.pop() else { return };
+        if is_left_out || is_unreadable && entries == 0 {
+            return;
         }
+        let distributions = &mut self.listed.survey.distributions;
+        distributions.of_mut(Measure::DirectoryEntries).record(entries);
+        distributions.of_mut(Measure::DirectoryDepth).record(self.open.len() as u64);
     }
 
     /// The device of the current directory.
@@ -301,11 +306,13 @@ mod tests {
     #[test]
     fn what_is_left_out_is_not_an_entry() {
         let text = br#"[1,2,{},[{"name":"/t"},{"name":"x","dev":0,"excluded":"pattern"},
-            {"name":"z","excluded":"otherfs"},[{"name":"w","excluded":"othfs","mode":17407}],{"name":"y","read_error":true}]]"#;
+            {"name":"z","excluded":"otherfs"},[{"name":"w","excluded":"othfs","mode":17407}],{"name":"y","read_error":true},
+            [{"name":"v","read_error":true}],[{"name":"u","read_error":true},{"name":"a","excluded":"otherfs"}]]]"#;
         let (survey, _) = read(text).unwrap().survey();
-        assert_eq!((survey.counts.excluded, survey.counts.errors, survey.counts.files), (1, 1, 0));
-        assert_eq!((survey.counts.mount_points_skipped, survey.counts.directories), (2, 1));
-        assert_eq!(survey.distributions.of(Measure::DirectoryEntries).total(), 3);
+        assert_eq!((survey.counts.excluded, survey.counts.errors, survey.counts.files), (1, 3, 0));
+        assert_eq!((survey.counts.mount_points_skipped, survey.counts.directories), (3, 3));
+        let of = |measure| (survey.distributions.of(measure).count(), survey.distributions.of(measure).total());
+        assert_eq!((of(Measure::DirectoryEntries), of(Measure::DirectoryDepth)), ((2, 5 + 1), (2, 1)));
         assert!(read(b"[1,2,{},[{\"name\":7}]]").err().unwrap().contains("byte 9"));
     }
 }
