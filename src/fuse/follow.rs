@@ -33,7 +33,8 @@ pub(super) fn follow(device: &Device, system: &FileSystem) {
             }
             Ok(false) => {}
             Err(error) => {
-                system.fail(error);
+                // Whatever it is: no program hears of it, and from here on the mount stays as it is.
+                system.log.say(&format!("cannot follow the writer: {error}"));
                 std::thread::sleep(WAIT);
             }
         }

@@ -126,7 +126,7 @@ impl OwnerAges {
         &self.breaks_days
     }
 
-    /// The same with these breaks; `None` unless all of them are breaks of the table.
+    /// The same with these breaks; `None` unless they rise, and all of them are breaks of the table.
     pub fn with_breaks(&self, breaks_days: &[u64]) -> Option<OwnerAges> {
         if !breaks_days.iter().all(|days| self.breaks_days.contains(days)) {
             return None;

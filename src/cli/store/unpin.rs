@@ -52,16 +52,19 @@ impl UnpinArguments {
             |store: &Store| -> Result<Vec<String>> { Ok(store.pins()?.into_iter().map(|(name, _)| name).collect()) };
         let pins = names(store)?;
         // Names are shown escaped: what is shown is accepted, too. All are known before one is released.
-        let mut unpinned = Vec::new();
+        let mut wanted_pins = Vec::new();
         for wanted in &self.names {
             let found = position_of(wanted.as_bytes(), pins.iter().map(String::as_bytes));
             let Some(name) = found.and_then(|at| pins.get(at)) else {
                 return Err(no_such_pin(wanted.as_bytes(), &pins));
             };
-            unpinned.push(name.clone());
+            wanted_pins.push(name);
         }
-        for name in &unpinned {
-            store.unpin(name)?;
+        let mut unpinned = Vec::new();
+        for name in wanted_pins {
+            if store.unpin(name)? {
+                unpinned.push(name.clone());
+            }
         }
         if self.document.is_wanted() {
             let pins = names(store)?;

@@ -162,6 +162,22 @@ fn calls_of_version_4_have_several_operations() {
         ]
     );
     assert_eq!(reader.problems().of(Trouble::UnknownCall), 1);
+    // The attributes behind a rename are those of the directory.
+    let renamed = [
+        &text[..],
+        &call(
+            "6.0",
+            "rpc.xid=0x6 rpc.programversion=4 rpc.procedure=1 nfs.opcode=24 nfs.opcode=15 nfs.pathname.component=d nfs.opcode=32 \
+            nfs.opcode=29 nfs.pathname.component=f nfs.pathname.component=g nfs.opcode=9",
+        ),
+        &reply(
+            "6.1",
+            "rpc.xid=0x6 nfs.nfsstat4=0 nfs.opcode=24 nfs.nfsstat4=0 nfs.opcode=15 nfs.nfsstat4=0 nfs.opcode=32 nfs.nfsstat4=0 \
+            nfs.opcode=29 nfs.nfsstat4=0 nfs.opcode=9 nfs.nfsstat4=0 nfs.fattr4.size=4096",
+        ),
+    ];
+    let (kind, _, _, _, size_bytes) = told(&renamed.concat()).0.pop().unwrap();
+    assert_eq!((kind, size_bytes), (Kind::Rename, Some(701)));
 }
 
 #[test]

@@ -97,6 +97,21 @@ fn kind(part: &CompoundPart<'_>) -> Option<Kind> {
 }
 
 /// State within a call: current and saved file.
+/// Whether another file is current after an operation.
+fn moves(opcode: u64) -> bool {
+    matches!(
+        opcode,
+        code::PUTFH
+            | code::PUTROOTFH
+            | code::PUTPUBFH
+            | code::LOOKUP
+            | code::LOOKUPP
+            | code::OPEN
+            | code::CREATE
+            | code::RESTOREFH
+    )
+}
+
 struct Walk<'a> {
     current: Option<u32>,
     saved: Option<u32>,
@@ -114,20 +129,7 @@ impl Walk<'_> {
     }
 
     /// The handle in the reply of the file that is current after `at`.
-    fn told(&self, calls: &[CompoundPart<'_>], at: usize) -> Option<(Vec<u8>, Vec<u8>)> {
-        let moves = |opcode| {
-            matches!(
-                opcode,
-                code::PUTFH
-                    | code::PUTROOTFH
-                    | code::PUTPUBFH
-                    | code::LOOKUP
-                    | code::LOOKUPP
-                    | code::OPEN
-                    | code::CREATE
-                    | code::RESTOREFH
-            )
-        };
+    fn handle_after(&self, calls: &[CompoundPart<'_>], at: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let behind = (at + 1..calls.len()).take_while(|&next| !moves(calls[next].opcode));
         let next = behind.into_iter().find(|&next| calls[next].opcode == code::GETFH)?;
         let handle = file_handles(self.replies.get(next)?.fields).first().copied()?;
@@ -136,13 +138,7 @@ impl Walk<'_> {
 
     /// The size in the reply of the file that is current at `at`.
     fn size(&self, calls: &[CompoundPart<'_>], at: usize) -> Option<u64> {
-        let behind = (at..calls.len()).take_while(|&next| {
-            next == at
-                || !matches!(
-                    calls[next].opcode,
-                    code::PUTFH | code::LOOKUP | code::OPEN | code::CREATE | code::RESTOREFH
-                )
-        });
+        let behind = (at..calls.len()).take_while(|&next| next == at || !moves(calls[next].opcode));
         behind.into_iter().find_map(|next| first(self.replies.get(next)?.fields, Field::Size))
     }
 }
@@ -178,8 +174,7 @@ pub(super) fn operations(
             code::RESTOREFH => walk.current = walk.saved,
             code::LOOKUP | code::OPEN | code::CREATE => {
                 let name = names.next();
-                let told = walk.told(&calls, at);
-                walk.current = match (directory, name, told) {
+                walk.current = match (directory, name, walk.handle_after(&calls, at)) {
                     (Some(directory), Some(name), Some((bytes, _))) => {
                         known.named(context.server, directory, name, &bytes)
                     }
@@ -192,7 +187,7 @@ pub(super) fn operations(
             }
             code::LOOKUPP => {
                 walk.current =
-                    walk.told(&calls, at).and_then(|(bytes, hash)| known.file(context.server, &bytes, &hash));
+                    walk.handle_after(&calls, at).and_then(|(bytes, hash)| known.file(context.server, &bytes, &hash));
             }
             code::LAYOUTGET if !failed => {
                 problems.count(Trouble::NotTraced, || "layouts: reads and writes go to other servers".to_owned());
@@ -242,7 +237,8 @@ pub(super) fn operations(
                 Kind::Truncate => operation.length_bytes = first(part.fields, Field::Size).unwrap_or(0),
                 _ => {}
             }
-            let told = walk.size(&calls, at);
+            // Of a directory if the operation is on a name in it, or on the saved file.
+            let told = walk.size(&calls, at).filter(|_| file == walk.current);
             known.sized(file, told.or((kind == Kind::Truncate).then_some(operation.length_bytes)));
             if kind == Kind::Write && told.is_none() {
                 known.grown(file, operation.end_bytes().unwrap_or(0));

@@ -256,15 +256,30 @@ impl<'a> Doing<'a> {
     }
 
     fn link(&mut self, from: (Option<usize>, usize), to: (Option<usize>, usize)) {
-        let Some(old) = self.path(from.0, from.1) else { return };
         let Some(new) = self.path(to.0, to.1) else { return };
-        if is_stored(&old) {
-            let file = self.world.file_at(&old);
-            self.note(Kind::Link, file);
-            if !self.failed() {
-                self.world.also_at(&new, file);
-            }
+        let Some(file) = self.linked(from) else { return };
+        if !self.failed() {
+            self.world.also_at(&new, file);
         }
+    }
+
+    /// The file that gets another name: that of a path, or of a descriptor, whose path is empty or below /proc. So a
+    /// file without a name gets its first.
+    fn linked(&mut self, (directory, at): (Option<usize>, usize)) -> Option<u32> {
+        let path = string(self.argument(at));
+        if path.as_ref().is_some_and(Vec::is_empty) {
+            return self.by_descriptor(Kind::Link, directory?);
+        }
+        let fd = path.as_deref().and_then(|path| number(path.strip_prefix(b"/proc/self/fd/")?));
+        let file = match fd.and_then(|fd| self.world.target(self.context.pid, fd)) {
+            Some(DescriptorTarget::Opening(opening)) => self.world.opening(opening)?.file,
+            _ => {
+                let path = self.path(directory, at).filter(|path| is_stored(path))?;
+                self.world.file_at(&path)
+            }
+        };
+        self.note(Kind::Link, file);
+        Some(file)
     }
 
     /// Copies between descriptors in the kernel: a read and a write.

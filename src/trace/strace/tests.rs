@@ -127,6 +127,17 @@ fn a_file_without_a_name_is_not_its_directory() {
     assert_eq!(found[..2], nameless);
     assert!(found[2].starts_with("create /tmp/#12") && found[3].contains("O_TMPFILE"), "{found:?}");
     assert_eq!(found[4], "open /tmp");
+    // A name by its descriptor, and one by what /proc has of it, are names of the same file.
+    let named = r#"
+1 openat(AT_FDCWD, "/tmp", O_RDWR|O_TMPFILE, 0600) = 3
+1 write(3, ""..., 10) = 10
+1 linkat(3, "", AT_FDCWD, "/tmp/x", AT_EMPTY_PATH) = 0
+1 linkat(AT_FDCWD, "/proc/self/fd/3", AT_FDCWD, "/tmp/y", AT_SYMLINK_FOLLOW) = 0
+1 open("/tmp/x", O_RDONLY) = 4
+1 open("/tmp/y", O_RDONLY) = 5
+"#;
+    let of_it = |kind: &str| format!("{kind} /tmp/(O_TMPFILE)/10");
+    assert_eq!(operations(named)[2..], ["link", "link", "open", "open"].map(of_it));
 }
 
 #[test]
