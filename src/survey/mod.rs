@@ -440,8 +440,8 @@ impl Survey {
         of_all(sums(places.owners.tallies())).or_else(|| of_all(sums(places.extensions.tallies())))
     }
 
-    /// (allocated − size) / allocated, as fsstats defines it, of the files of which the allocation is known; negative for
-    /// sparse populations, 0 where nothing is allocated.
+    /// (allocated − size) / allocated, as fsstats defines it, of the files of which the allocation is known; negative
+    /// for sparse populations, 0 where nothing is allocated.
     pub fn overhead_fraction(&self) -> f64 {
         let allocated = self.distributions.of(Measure::Allocated);
         let size_bytes = match allocated.count() == self.distributions.of(Measure::FileSize).count() {

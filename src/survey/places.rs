@@ -3,8 +3,8 @@
 //! Bounded memory. A list of directories keeps the top rows of its ranking and nothing else; rankings of disjoint trees
 //! merge exactly, because the top of both is among the tops of each. The tables of owners and extensions are complete
 //! up to [`KINDS`] keys. Beyond that, the smallest half is folded together, every row may be too low by at most
-//! `max_error` files (the bound of Misra and Gries 1982), and the table reports it. So it does where a list of files does
-//! not tell the owners or names of all of them.
+//! `max_error` files (the bound of Misra and Gries 1982), and the table reports it. So it does where a list of files
+//! does not tell the owners or names of all of them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! All numbers are little-endian. **Invariants**: the rows are those of one state of the store; a place occurs as often
-//! as the file has names in the listing; `places` is a permutation. With both orders that makes 32 bytes a file and 8 bytes for each
-//! 1,024. The bytes come from a sealed memfd: of this program, as the magic says, and unchanged since.
+//! as the file has names in the listing; `places` is a permutation. With both orders that makes 32 bytes a file and 8
+//! bytes for each 1,024. The bytes come from a sealed memfd: of this program, as the magic says, and unchanged since.
 
 use std::fs::File;
 use std::hash::Hasher;

@@ -13,8 +13,8 @@ const SHARE: u64 = 16;
 /// Every workload needs some memory.
 const LEAST_BYTES: u64 = MIB;
 
-/// Returns the least limit for which `works` returns true, up to twice `footprint_bytes`, and at least a mebibyte; `None`
-/// if even twice that fails, or if `works` gave up.
+/// Returns the least limit for which `works` returns true, up to twice `footprint_bytes`, and at least a mebibyte;
+/// `None` if even twice that fails, or if `works` gave up.
 ///
 /// # Errors
 /// Errors of `works`, which returns `None` to give up.

@@ -3,8 +3,8 @@
 //! The n-th operation is due at a random moment of the n-th interval, and its response time counts from then, so the
 //! time that it waits behind a slow operation is included. (A closed loop, which begins an operation when the last one
 //! has ended, omits that time.) The operation and its file depend only on its number and the seed, not on the thread
-//! that performs it. Operations that remain when the window ends have as long again; what has not begun then counts with
-//! the time that it has waited. A time limit cuts both short: the result is about what was done until then.
+//! that performs it. Operations that remain when the window ends have as long again; what has not begun then counts
+//! with the time that it has waited. A time limit cuts both short: the result is about what was done until then.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,8 +56,8 @@ pub(super) struct Outcome {
     pub achieved_per_second: f64,
     /// Operations that were due in the window.
     pub due: u64,
-    /// Number of these that had not begun when the load was given up; those under way are waited for, and count with all
-    /// of their time.
+    /// Number of these that had not begun when the load was given up; those under way are waited for, and count with
+    /// all of their time.
     pub unfinished: u64,
     /// Mean of their response times.
     pub response_seconds: f64,

@@ -2,8 +2,8 @@
 //! operations, the share that one block serves, patterns, files, rates.
 //!
 //! One pass, in memory that grows with the number of files and of simultaneous opens, not of operations. Invariants:
-//! every read and write that moved bytes is in exactly one pattern, if requests are known, in one whole-file operation, which is in one row by
-//! file size, and in one interval of the rates; docs/METHOD.md defines each figure.
+//! every read and write that moved bytes is in exactly one pattern, if requests are known, in one whole-file operation,
+//! which is in one row by file size, and in one interval of the rates; docs/METHOD.md defines each figure.
 
 mod document;
 mod rates;

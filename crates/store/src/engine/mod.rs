@@ -410,7 +410,8 @@ impl Engine {
             return Err(self.removed_snapshot());
         }
         if self.catalog.manifest() != manifest {
-            // A copy that was brought up to date has other files of the same names, with what the view is about to show.
+            // A copy that was brought up to date has other files of the same names, with what the view is about to
+            // show.
             self.devices.forget_segments();
             self.extents.forget_all();
         }

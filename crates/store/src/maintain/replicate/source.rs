@@ -76,8 +76,8 @@ pub(super) fn has_bytes(source: &mut dyn Source, row: &SegmentRow, from: LogOffs
     Ok(false)
 }
 
-/// Drops the rows of files that may be gone: of segments that a crash left before their first batch, and of what the log
-/// says is released.
+/// Drops the rows of files that may be gone: of segments that a crash left before their first batch, and of what the
+/// log says is released.
 pub(super) fn drop_freed(state: &mut State) {
     let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
     let superseded: BTreeSet<Superseded> = state.superseded.iter().map(|(_, superseded)| superseded.clone()).collect();
