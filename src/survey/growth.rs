@@ -313,11 +313,15 @@ impl Growth {
                 ExtensionChange { extension: extension.text().to_owned(), change }
             });
         let errors = [
-            ("owners", before.owners.max_error().max(after.owners.max_error())),
-            ("extensions", before.extensions.max_error().max(after.extensions.max_error())),
+            ("owners", before.owners.max_error().max(after.owners.max_error()), self.owners.by_files.is_empty()),
+            (
+                "extensions",
+                before.extensions.max_error().max(after.extensions.max_error()),
+                self.extensions.by_files.is_empty(),
+            ),
         ];
-        for (what, error) in errors.into_iter().filter(|(_, error)| *error > 0) {
-            self.notes.push(format!("there are too many {what} to track: each row may be off by {error} files"));
+        for (what, error, _) in errors.into_iter().filter(|&(_, error, has_no_rows)| error > 0 && !has_no_rows) {
+            self.notes.push(format!("not all {what} are known: each row may be off by {error} files"));
         }
     }
 }

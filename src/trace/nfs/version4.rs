@@ -96,7 +96,6 @@ fn kind(part: &CompoundPart<'_>) -> Option<Kind> {
     })
 }
 
-/// State within a call: current and saved file.
 /// Whether another file is current after an operation.
 fn moves(opcode: u64) -> bool {
     matches!(
@@ -112,6 +111,7 @@ fn moves(opcode: u64) -> bool {
     )
 }
 
+/// State within a call: current and saved file.
 struct Walk<'a> {
     current: Option<u32>,
     saved: Option<u32>,

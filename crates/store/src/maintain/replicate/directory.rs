@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::image::Image;
@@ -140,7 +141,6 @@ impl Known {
         places.filter(|place| place != home).try_for_each(|place| lock(&Host, &place, &mut locks))?;
         refuse_others(home, &directories)?;
         let store = Store::open_read_only_with(home, &OpenOptions::default())?;
-        refuse_quarantine(&store)?;
         let mut source = StoreSource::new(&store);
         let image =
             source.image().map_err(|error| error.advise("check the copy, and clone it again if it is damaged"))?;
@@ -311,6 +311,7 @@ impl Copying<'_> {
         if may_become((&known.image, image), self.source, &mut known.source, &self.home)? {
             return Ok(Some(true));
         }
+        refuse_quarantine(known.source.state().0)?;
         self.refuse_readers(image)?;
         Ok(Some(false))
     }
@@ -337,7 +338,7 @@ impl Copying<'_> {
         let device = Host.device_with(&place, image.geometry.file_mode);
         if let Ok(names) = aside::names_in(&place)
             && !names.is_empty()
-            && !is_of_copying(&place, &names, image, self.source)?
+            && !is_of_copying((&place, &self.home), &names, image, self.source)?
         {
             let error = Error::new(ErrorKind::Exists, COPY, "it is not what an earlier copy of this store left");
             return Err(error.at(&place).advise("the copy is made there: move it elsewhere"));
@@ -432,9 +433,23 @@ fn is_pinned(index: &Path) -> bool {
     Host.unpinned(index, u64::MAX) < u64::MAX
 }
 
+/// Whether all pins in a directory are those of another one, by their second names: see [`Copying::carry_pins`].
+fn has_pins_of(directory: &Path, other: &Path) -> bool {
+    let node = |path: &Path| fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let is_carried = |name: &OsString| {
+        node(&directory.join(PINS).join(name)).is_none_or(|pin| node(&other.join(PINS).join(name)) == Some(pin))
+    };
+    aside::names_in(&directory.join(PINS)).is_ok_and(|names| names.iter().all(is_carried))
+}
+
 /// Whether a directory is what an earlier copy of this store left: it was begun, or has nothing but a lock and what is
 /// not complete, or is a copy with nothing that the source lacks.
-fn is_of_copying(place: &Path, names: &[OsString], image: &Image, source: &mut dyn Source) -> Result<bool> {
+fn is_of_copying(
+    (place, home): (&Path, &Path),
+    names: &[OsString],
+    image: &Image,
+    source: &mut dyn Source,
+) -> Result<bool> {
     if names.iter().all(|name| name == LOCK || name.as_encoded_bytes().ends_with(TEMPORARY.as_bytes())) {
         return Ok(true);
     }
@@ -447,8 +462,11 @@ fn is_of_copying(place: &Path, names: &[OsString], image: &Image, source: &mut d
     }
     let store = Store::open_read_only_with(place, &OpenOptions::default())?;
     // It may be the source of this copy, from which another process sends.
-    let indexes = store.engine().index.places();
-    if indexes.iter().any(|index| is_pinned(&index.device.place().join(INDEX_DIRECTORY))) {
+    let is_read = |directory: &Path| {
+        let of_copy = directory.strip_prefix(place).map(|below| inside(home, below));
+        is_pinned(&directory.join(INDEX_DIRECTORY)) && !of_copy.is_ok_and(|of_copy| has_pins_of(directory, &of_copy))
+    };
+    if store.engine().index.places().iter().any(|index| is_read(&index.device.place())) {
         let error = Error::new(ErrorKind::Busy, COPY, "a process reads the store where the copy would be made");
         return Err(error.at(place).advise("move it elsewhere if it is not what an earlier copy left"));
     }

@@ -130,9 +130,9 @@ impl StoreSource {
     /// Superblocks that belong to a state.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if one says that an epoch began behind a later batch, or that one is durable; a device is
-    /// missing, or cannot be read.
-    fn superblocks_of(&self, state: &State) -> Result<Survey> {
+    /// [`ErrorKind::Busy`] if one says that an epoch began behind a later batch, or if the state lacks the batch that they
+    /// said was durable before it was taken, which comes to be `durable`; a device is missing, or cannot be read.
+    pub(super) fn superblocks_of(&self, state: &State, durable: &mut Option<u64>) -> Result<Survey> {
         let engine = self.store.engine();
         let devices = engine.devices.slots().iter().map(|slot| slot.path.clone()).collect();
         let options = OpenOptions { devices, ..OpenOptions::default() };
@@ -142,8 +142,9 @@ impl StoreSource {
         let sequence = state.position.sequence;
         match () {
             () if found.history.newest().last_batch > sequence => refused("writers open it all the time", "try again"),
-            // A writer has acknowledged what the index has no space for.
-            () if last_marked(&found.marks()) > sequence => {
+            // A writer has acknowledged what the index has no space for, unless that came after the state.
+            () if durable.map_or_else(|| last_marked(&found.marks()), |durable| durable) > sequence => {
+                durable.get_or_insert_with(|| last_marked(&found.marks()));
                 refused("its index lacks what was written last", "make room on the devices of the index, or try again")
             }
             () => Ok(found),
@@ -244,16 +245,18 @@ impl Source for StoreSource {
     fn directories(&self) -> Vec<PathBuf> {
         let engine = self.store.engine();
         let devices = engine.devices.slots();
-        [engine.home.clone()].into_iter().chain(devices.iter().map(|slot| slot.path.clone())).collect()
+        let in_store = devices.iter().filter(|slot| slot.entry.state != DeviceState::Gone);
+        [engine.home.clone()].into_iter().chain(in_store.map(|slot| slot.path.clone())).collect()
     }
 
     fn image(&mut self) -> Result<Image> {
         self.refuse_incomplete()?;
         self.open = None;
+        let mut durable = None;
         for attempt in 1.. {
             let (pin, view) = self.store.engine().pinned_durable()?;
             self.pin = Some(pin);
-            match self.superblocks_of(&view.state).and_then(|found| self.image_of(&view, found)) {
+            match self.superblocks_of(&view.state, &mut durable).and_then(|found| self.image_of(&view, found)) {
                 // A writer has gone on since, or freed a file.
                 Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::NotFound) && attempt < ATTEMPTS => {}
                 image => {

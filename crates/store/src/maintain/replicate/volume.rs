@@ -113,6 +113,13 @@ pub(crate) fn copy(
     {
         return Ok(Copied { is_unchanged: true, ..copied });
     }
+    // An interrupted attempt leaves files that no row has.
+    let is_begun = || platform.device(home).list_names("").is_ok_and(|names| names.iter().any(|name| name == INCOMING));
+    if let Some(known) = &known
+        && !is_begun()
+    {
+        refuse_quarantine(&known.store)?;
+    }
     let directories = directories_of(&image.geometry);
     let staging = Staging::new(&*platform, (home, home), directories, image.geometry.file_mode);
     let mut copying = Copying {
@@ -162,12 +169,6 @@ fn refuse_others(platform: &dyn Platform, home: &Path, is_new: bool) -> Result<(
 impl Known {
     fn open(platform: &Arc<dyn Platform>, home: &Path) -> Result<Known> {
         let store = Store::open_on(Arc::clone(platform), home, Access::Read, &OpenOptions::default())?;
-        // An interrupted attempt leaves files that no row has.
-        let is_begun =
-            platform.device(home).list_names("").is_ok_and(|names| names.iter().any(|name| name == INCOMING));
-        if !is_begun {
-            refuse_quarantine(&store)?;
-        }
         let mut source = StoreSource::new(&store);
         let image = source.image()?;
         Ok(Known { store, image, source })

@@ -143,6 +143,51 @@ fn a_source_whose_index_is_behind_is_not_copied_as_it_was() {
     assert_eq!(image().unwrap(), store.engine().view().state.position.sequence);
 }
 
+/// What a writer acknowledges after the state was taken does not keep it from being copied, however often that is.
+#[test]
+fn a_source_is_copied_beside_a_writer_that_goes_on() {
+    let settings = geometry(1, 1, 1, (1, 0));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    let acknowledge = |name: &str| {
+        store.put(&key(name), &file(), b"content").unwrap();
+        store.engine().mark(false).unwrap();
+        store.engine().view().state.clone()
+    };
+    let states = ["a", "b", "c"].map(acknowledge);
+    let reader = Simulated::open_as(&home(&settings), &world, Access::Read).unwrap();
+    let (source, mut durable) = (StoreSource::new(reader.store()), None);
+    let refused = source.superblocks_of(&states[0], &mut durable).unwrap_err();
+    assert_eq!((refused.kind(), durable), (ErrorKind::Busy, Some(states[2].position.sequence)));
+    assert!(source.superblocks_of(&states[1], &mut durable).is_err());
+    acknowledge("d");
+    source.superblocks_of(&states[2], &mut durable).unwrap();
+}
+
+/// The exchange was the last that a push did: what the copy was has the pins of its readers, too.
+#[test]
+fn what_a_killed_push_left_is_removed_beside_readers_of_the_copy() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, copy) = cloned(&sandbox);
+    let aside = sandbox.path().join("one-copy.incoming");
+    clone(&home, &sandbox.path().join("left")).unwrap();
+    let reader = Store::open_read_only(&copy).unwrap();
+    let then = reader.snapshot().unwrap();
+    let pins = copy.join("index/pins");
+    let left = sandbox.path().join("left/index/pins");
+    fs::create_dir_all(&left).unwrap();
+    let names: Vec<_> = fs::read_dir(&pins).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!names.is_empty());
+    names.iter().for_each(|name| fs::hard_link(pins.join(name), left.join(name)).unwrap());
+    fs::rename(sandbox.path().join("left"), &aside).unwrap();
+    write(&Store::open(&home).unwrap(), 1);
+    push(&home, &copy).unwrap();
+    assert_eq!(of(&copy), of(&home));
+    assert!(!aside.exists());
+    drop((then, reader));
+}
+
 /// Rows of files that a writer that was killed may have removed, or never completed.
 #[test]
 fn files_that_may_be_gone_are_not_copied() {
