@@ -130,8 +130,8 @@ impl StoreSource {
     /// Superblocks that belong to a state.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if one says that an epoch began behind a later batch, or if the state lacks the batch that they
-    /// said was durable before it was taken, which comes to be `durable`; a device is missing, or cannot be read.
+    /// [`ErrorKind::Busy`] if one says that an epoch began behind a later batch, or if the state lacks the batch that
+    /// they said was durable before it was taken, which comes to be `durable`; a device is missing, or cannot be read.
     pub(super) fn superblocks_of(&self, state: &State, durable: &mut Option<u64>) -> Result<Survey> {
         let engine = self.store.engine();
         let devices = engine.devices.slots().iter().map(|slot| slot.path.clone()).collect();
