@@ -26,6 +26,8 @@ use crate::units::{escape_path, format_counted};
 static FOUND: Mutex<Option<Completeness>> = Mutex::new(None);
 /// The store's directory, absolute and escaped.
 static HOME: OnceLock<String> = OnceLock::new();
+/// When a document was first written: what is streamed to a file, and again to be printed, is the same document.
+static WRITTEN_AT: OnceLock<String> = OnceLock::new();
 
 /// Remembers of which store the documents of this command are.
 pub(super) fn are_of(home: &Path) {
@@ -113,7 +115,7 @@ pub(super) struct ProgramRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     granulo_commit: Option<&'static str>,
     host: String,
-    written_at: String,
+    written_at: &'static str,
     /// `None` where a command makes a store, which says it itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     home: Option<&'static str>,
@@ -125,7 +127,7 @@ pub(super) fn program_record() -> ProgramRecord {
         granulo_version: program::VERSION,
         granulo_commit: program::commit(),
         host: host(),
-        written_at: format_time(crate::cli::now()),
+        written_at: WRITTEN_AT.get_or_init(|| format_time(crate::cli::now())),
         home: HOME.get().map(String::as_str),
     }
 }
