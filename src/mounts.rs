@@ -58,7 +58,7 @@ pub(crate) fn mount_of(path: &Path) -> Result<Mount> {
 /// The mount in which a path is: a later one at the same place, or at one above it, hides others.
 pub(crate) fn visible_at<'m>(mounts: &'m [Mount], path: &Path) -> Option<&'m Mount> {
     let is_top = |mount: &&Mount| mount.parent == mount.id || mounts.iter().all(|other| other.id != mount.parent);
-    let mut current = mounts.iter().rfind(|mount| is_top(mount) && path.starts_with(&mount.point))?;
+    let mut current = mounts.iter().rfind(|mount| path.starts_with(&mount.point) && is_top(mount))?;
     let mut above: Vec<&Path> = path.ancestors().collect();
     above.reverse();
     for point in above {

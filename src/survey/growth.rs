@@ -312,16 +312,14 @@ impl Growth {
             changed(kinds(&before.extensions, &after.extensions), limit, |extension: &Extension, change| {
                 ExtensionChange { extension: extension.text().to_owned(), change }
             });
-        let errors = [
-            ("owners", before.owners.max_error().max(after.owners.max_error()), self.owners.by_files.is_empty()),
-            (
-                "extensions",
-                before.extensions.max_error().max(after.extensions.max_error()),
-                self.extensions.by_files.is_empty(),
-            ),
-        ];
-        for (what, error, _) in errors.into_iter().filter(|&(_, error, has_no_rows)| error > 0 && !has_no_rows) {
-            self.notes.push(format!("not all {what} are known: each row may be off by {error} files"));
+        let (owners, extensions) = (self.owners.by_files.len(), self.extensions.by_files.len());
+        for (what, rows, error) in [
+            ("owners", owners, before.owners.max_error().max(after.owners.max_error())),
+            ("extensions", extensions, before.extensions.max_error().max(after.extensions.max_error())),
+        ] {
+            if rows > 0 && error > 0 {
+                self.notes.push(format!("not all {what} are known: each row may be off by {error} files"));
+            }
         }
     }
 }

@@ -16,10 +16,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{OFlags, RawDir, fstat, readlinkat_raw};
+use rustix::fs::{OFlags, RawDir, readlinkat_raw};
 use rustix::io::Errno;
 
 use super::{Damage, Found, InodeSource, Listed, Slot};
+use crate::scan::walk::stat_open;
 use crate::scan::{Kind, Stat, Timestamp};
 use crate::sys::bulkstat::{self, InodeChunk, InodeRecord, bulkstat, inode_chunks};
 use crate::sys::open_handle;
@@ -30,8 +31,6 @@ const CHUNK_INODES: u64 = 64;
 const PART_CHUNKS: usize = 64;
 /// Most inodes per call.
 const CALL_INODES: u32 = 512;
-/// The unit of `st_blocks`.
-const SECTOR_BYTES: u64 = 512;
 /// Bytes of names per call.
 const NAMES_BYTES: usize = 32 << 10;
 /// The kind of handles with a 64-bit inode number and a generation: `XFS_FILEID_TYPE_64FLAG | FILEID_INO32_GEN`.
@@ -126,10 +125,10 @@ impl MountedXfs {
             atime: time(record.atime),
         };
         let has_more_blocks = record.allocated_bytes == 0 && record.attribute_extents > 0;
-        match kind {
-            Kind::Symlink { .. } => unfinished.push(Unfinished { offset, stat, generation, has_more_blocks }),
-            _ if has_more_blocks => unfinished.push(Unfinished { offset, stat, generation, has_more_blocks }),
-            _ => found(Found::Inode { offset, listing: listing_of(&stat, generation), stat }),
+        if has_more_blocks || matches!(kind, Kind::Symlink { .. }) {
+            unfinished.push(Unfinished { offset, stat, generation, has_more_blocks });
+        } else {
+            found(Found::Inode { offset, listing: listing_of(&stat, generation), stat });
         }
     }
 
@@ -141,7 +140,7 @@ impl MountedXfs {
             inode => inode?,
         };
         if has_more_blocks {
-            stat.allocated_bytes = fstat(&inode)?.st_blocks as u64 * SECTOR_BYTES;
+            stat.allocated_bytes = stat_open(inode.as_fd())?.allocated_bytes;
         }
         if let Kind::Symlink { .. } = stat.kind {
             let mut first = [MaybeUninit::<u8>::uninit(); 1];
@@ -228,8 +227,11 @@ impl InodeSource for MountedXfs {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    let inode = Some(of_inode.stat.inode);
-                    found(Found::Damaged(Damage { operation: "open the inode", inode, error }));
+                    let operation = match of_inode.stat.kind {
+                        Kind::Symlink { .. } => "read the target of the symlink",
+                        _ => "read the inode",
+                    };
+                    found(Found::Damaged(Damage { operation, inode: Some(of_inode.stat.inode), error }));
                 }
             }
         }

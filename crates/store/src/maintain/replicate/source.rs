@@ -140,11 +140,11 @@ impl StoreSource {
         found.slots.iter().try_for_each(|slot| self.refuse_trouble(slot))?;
         let refused = |cause, advice| Err(Error::new(ErrorKind::Busy, COPY, cause).at(&engine.home).advise(advice));
         let sequence = state.position.sequence;
+        let durable = *durable.get_or_insert_with(|| last_marked(&found.marks()));
         match () {
             () if found.history.newest().last_batch > sequence => refused("writers open it all the time", "try again"),
             // A writer has acknowledged what the index has no space for, unless that came after the state.
-            () if durable.map_or_else(|| last_marked(&found.marks()), |durable| durable) > sequence => {
-                durable.get_or_insert_with(|| last_marked(&found.marks()));
+            () if durable > sequence => {
                 refused("its index lacks what was written last", "make room on the devices of the index, or try again")
             }
             () => Ok(found),

@@ -113,15 +113,14 @@ pub(crate) fn copy(
     {
         return Ok(Copied { is_unchanged: true, ..copied });
     }
+    let directories = directories_of(&image.geometry);
+    let staging = Staging::new(&*platform, (home, home), directories, image.geometry.file_mode);
     // An interrupted attempt leaves files that no row has.
-    let is_begun = || platform.device(home).list_names("").is_ok_and(|names| names.iter().any(|name| name == INCOMING));
     if let Some(known) = &known
-        && !is_begun()
+        && staging.read_incoming()?.is_none()
     {
         refuse_quarantine(&known.store)?;
     }
-    let directories = directories_of(&image.geometry);
-    let staging = Staging::new(&*platform, (home, home), directories, image.geometry.file_mode);
     let mut copying = Copying {
         source,
         image: &image,
