@@ -443,7 +443,7 @@ fn hostile_names_reach_no_terminal() {
 
 #[test]
 fn what_is_removed_is_said_first() {
-    let (_sandbox, home) = store();
+    let (sandbox, home) = store();
     for key in ["a/1", "a/2", "a/b/3", "c"] {
         put(&home, key, b"four");
     }
@@ -458,6 +458,13 @@ fn what_is_removed_is_said_first() {
     assert_eq!(on("rm", &home, ["a", "-r"]).ended(0).text(), format!("Removing {plan}"));
     assert_eq!(on("ls", &home, ["-R"]).ended(0).text(), "c\n");
     assert_eq!(on("rm", &home, ["c", "--json"]).ended(0).json()["removed"], true);
+    let tree = sandbox.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    std::os::unix::fs::symlink("somewhere", tree.join("l")).unwrap();
+    on("import", &home, args![&tree, "--quiet"]).ended(0);
+    on("ln", &home, ["l", "m"]).ended(0);
+    let document = on("rm", &home, ["l", "m", "--json"]).ended(0).json();
+    assert_eq!((&document["symlinks"], &document["files"]), (&1.into(), &0.into()), "one with two names");
     complains(&on("rm", &home, ["c"]).ended(2), &["c", "no such key"]);
     assert_eq!(on("ls", &home, ["-R"]).ended(0).text(), "");
 }

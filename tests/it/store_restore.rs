@@ -10,9 +10,9 @@ use rustix::fs::lgetxattr;
 use rustix::io::Errno;
 
 use crate::args;
-use crate::harness::{complains, has_program, skip, write_file};
+use crate::harness::{binary, complains, finish, has_program, is_root, skip, without_wishes, write_file};
 use crate::store_cli::{on, put, store};
-use crate::store_place::{find, flip};
+use crate::store_place::{can_trace, find, flip};
 
 /// Names in a directory.
 fn names(directory: &Path) -> Vec<String> {
@@ -49,6 +49,39 @@ fn a_resumed_export_keeps_what_it_cannot_replace() {
     let inode = |name: &str| fs::metadata(out.join(name)).unwrap().ino();
     assert_eq!(inode("sound again"), inode("sound"));
     assert_eq!(names(&out), ["damaged", "same", "sound", "sound again"]);
+}
+
+#[test]
+fn a_new_file_system_is_an_empty_target() {
+    let (sandbox, home) = store();
+    put(&home, "key", b"content");
+    let out = sandbox.path().join("out");
+    fs::create_dir_all(out.join("lost+found")).unwrap();
+    if is_root() {
+        on("export", &home, [&out]).ended(0);
+        assert_eq!(names(&out), ["key", "lost+found"]);
+        fs::remove_file(out.join("key")).unwrap();
+    }
+    write_file(out.join("lost+found/#12"), 1);
+    complains(&on("export", &home, [&out]).ended(2), &["not empty"]);
+}
+
+#[test]
+fn an_owner_that_cannot_be_set_counts_once_however_deep_the_tree_is() {
+    if !is_root() || !can_trace() {
+        return skip("only root sets owners, and strace refuses that");
+    }
+    let (sandbox, home) = store();
+    let tree = sandbox.path().join("tree");
+    let deepest = (0..70).fold(tree.clone(), |path, _| path.join("d"));
+    fs::create_dir_all(&deepest).unwrap();
+    on("import", &home, [&tree]).ended(0);
+    let mut strace = without_wishes(Command::new("strace"));
+    strace.args(["-f", "-qqq", "-e", "trace=fchown,fchownat", "-e", "inject=fchown,fchownat:error=EPERM"]);
+    strace.args(["-o", "/dev/null"]).arg(binary());
+    let out = sandbox.path().join("out");
+    let exported = finish(strace.args(args!["store", "export", &home, &out, "--json"]));
+    assert_eq!(exported.ended(0).json()["owners_not_set"], 71, "and that of the target");
 }
 
 #[test]

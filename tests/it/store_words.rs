@@ -295,6 +295,8 @@ fn a_log_that_ended_too_early_says_after_when_and_what_helps() {
     says(&ran, &["Use --accept to accept what may be missing."]);
     says_not(&ran, &["quarantine"]);
     says(&place.run_on("repair", ["--dry-run", "--accept"]), &["Would accept what may be missing."]);
+    let planned = place.run_on("repair", ["--dry-run", "--accept", "--json"]).ended(1).json();
+    assert_eq!(planned["completeness"]["state"], "incomplete", "nothing was accepted yet");
     says(&place.run_on("repair", ["--accept"]), &["Going to accept what may be missing."]);
     says(&place.run_on("check", [""; 0]).ended(0), &["metadata: no problems"]);
 }

@@ -99,6 +99,7 @@ pub(crate) use granulo_core::{error, io, layout, locks, units};
 
 pub use granulo_core::progress::{self, Progress};
 
+pub use devices::host::inherited_locks;
 pub use devices::objects;
 pub use devices::published;
 pub use format::{attributes, entry, geometry, ids, key};

@@ -146,7 +146,7 @@ impl ImportArguments {
             None => beside(
                 self.quiet,
                 &progress,
-                || total_bytes(&store, &self.source, &options, &progress),
+                |counting| total_bytes(&store, &self.source, &options, counting),
                 || import_into(&store, &self.source, &options, &progress, &mut summary),
             ),
         });
@@ -311,7 +311,7 @@ impl Read for Awaited<'_> {
 /// Bytes that an import is to look at, from a walk beside it, which also brings what the import needs into the cache.
 fn total_bytes(store: &Store, source: &Path, options: &ImportOptions, progress: &Progress) -> Result<u64> {
     let options = ImportOptions { delete: false, ..options.clone() };
-    let measured = measure(store, source, &options, &progress.part())?;
+    let measured = measure(store, source, &options, progress)?;
     Ok(if measured.interrupted { 0 } else { u64::try_from(measured.size_bytes).unwrap_or(u64::MAX) })
 }
 

@@ -57,7 +57,7 @@ pub(super) fn with_total<T>(
     progress: &Progress,
     work: impl FnOnce() -> T,
 ) -> T {
-    let sum = || -> Result<u64> {
+    let sum = |counting: &Progress| -> Result<u64> {
         let (mut total_bytes, mut shared) = (0u64, HashSet::new());
         for top in tops {
             let mut walk = store.walk(top)?;
@@ -65,7 +65,7 @@ pub(super) fn with_total<T>(
                 let is_counted = lent.shared.is_none_or(|number| shared.insert(number));
                 let is_file = ObjectType::of(&lent.entry) == ObjectType::File;
                 total_bytes += if is_counted && is_file { lent.entry.size_bytes } else { 0 };
-                if progress.should_stop() {
+                if counting.should_stop() {
                     return Ok(0);
                 }
             }
@@ -75,20 +75,29 @@ pub(super) fn with_total<T>(
     beside(quiet, progress, sum, work)
 }
 
-/// Does `work` while another thread finds its total.
+/// Does `work` while another thread finds its total, which may use the progress that it is given, and stops with it.
 pub(super) fn beside<T>(
     quiet: bool,
     progress: &Progress,
-    total: impl FnOnce() -> Result<u64> + Send,
+    total: impl FnOnce(&Progress) -> Result<u64> + Send,
     work: impl FnOnce() -> T,
 ) -> T {
     if quiet || !std::io::stderr().is_terminal() {
         return work();
     }
+    while_counting(|counting| total(counting).map(|bytes| progress.set_total(bytes)), work)
+}
+
+/// Does `work` while another thread counts, which is told to stop when the work is done: nobody waits for a total that
+/// is no longer needed.
+fn while_counting<T, C: Send>(count: impl FnOnce(&Progress) -> C + Send, work: impl FnOnce() -> T) -> T {
+    let counting = Progress::default();
     std::thread::scope(|scope| {
         // Without a thread, or a total, the line has only counts.
-        let _ = Builder::new().spawn_scoped(scope, || total().map(|bytes| progress.set_total(bytes)));
-        work()
+        let _ = Builder::new().spawn_scoped(scope, || count(&counting));
+        let done = work();
+        counting.stop();
+        done
     })
 }
 
@@ -105,6 +114,16 @@ fn time_left(total_bytes: u128, done_bytes: u128, rate: f64, elapsed: Duration) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_done_waits_for_no_total() {
+        let count = |counting: &Progress| {
+            while !counting.should_stop() {
+                std::thread::yield_now();
+            }
+        };
+        assert_eq!(while_counting(count, || 7), 7);
+    }
 
     #[test]
     fn a_transfer_says_how_far_how_fast_and_how_long() {

@@ -126,6 +126,8 @@ fn put(store: &Store, key: &Key, source: &mut Source, progress: &Progress) -> Re
     let mut batch = store.batch(Durability::Batch);
     let put = batch.put_from(key, &source.attributes, &mut stream, source.size_bytes);
     match (put, stream.failed) {
+        // What writes to the pipe is stopped by the same signal: its end is then not that of the content.
+        (Ok(_), _) if progress.should_stop() => Err(Error::new(ErrorKind::Interrupted, "put", "it was asked to stop")),
         (Ok(size_bytes), _) => batch.commit().map(|()| size_bytes),
         // The store knows that reading failed, but not from where.
         (Err(_), Some(error)) => {

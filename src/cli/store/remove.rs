@@ -143,43 +143,46 @@ fn count(store: &Store, tops: &[Key], progress: &Progress) -> Result<Option<Remo
         match (ObjectType::of(&listed.entry), listed.shared) {
             // The root remains when everything below it is removed.
             (ObjectType::Directory, _) => removal.directories += u64::from(!listed.key.is_root()),
-            (_, Some(number)) => {
-                if let Some(file) = shared.get_mut(&number) {
-                    file.seen += 1;
+            (object_type, Some(number)) => {
+                if let Some(object) = shared.get_mut(&number) {
+                    object.seen += 1;
                 } else {
                     let names = store.names_of(number);
-                    shared.insert(number, Shared { seen: 1, names, size_bytes });
+                    shared.insert(number, Shared { seen: 1, names, object_type, size_bytes });
                 }
             }
-            (object_type, None) => {
-                match object_type {
-                    ObjectType::File => removal.files += 1,
-                    ObjectType::Symlink => removal.symlinks += 1,
-                    _ => removal.special += 1,
-                }
-                removal.size_bytes += size_bytes;
-            }
+            (object_type, None) => removal.add(object_type, size_bytes),
         }
     }
-    for file in shared.into_values() {
-        if file.seen >= file.names {
-            removal.files += 1;
-            removal.size_bytes += file.size_bytes;
+    for object in shared.into_values() {
+        if object.seen >= object.names {
+            removal.add(object.object_type, object.size_bytes);
         } else {
-            removal.names_of_files_that_stay += file.seen;
+            removal.names_of_files_that_stay += object.seen;
         }
     }
     Ok(Some(removal))
 }
 
-/// A file with several names.
+/// What has several names.
 struct Shared {
     seen: u64,
     names: u64,
+    object_type: ObjectType,
     size_bytes: u128,
 }
 
 impl Removal {
+    /// Adds an object that is no directory.
+    fn add(&mut self, object_type: ObjectType, size_bytes: u128) {
+        match object_type {
+            ObjectType::File => self.files += 1,
+            ObjectType::Symlink => self.symlinks += 1,
+            _ => self.special += 1,
+        }
+        self.size_bytes += size_bytes;
+    }
+
     fn words(&self) -> String {
         let counts = count_words(&[
             (self.files, "file", "files"),

@@ -114,10 +114,7 @@ impl RepairArguments {
         let plan =
             during(false, &progress, maintenance_words, || plan_repair(home, &how, self.rate, &mut |_| {}, &progress));
         let plan = plan?;
-        match self.accept {
-            true => plan.completeness.lines().iter().for_each(|line| output::warn(line)),
-            false => super::completeness::say(&plan.completeness),
-        }
+        super::completeness::say(&plan.completeness);
         let has_to_accept = self.accept && plan.has_to_accept();
         let is_idle = plan.is_empty() && !has_to_accept;
         if !self.document.json {
@@ -146,10 +143,8 @@ impl RepairArguments {
         });
         let report = report?;
         printed?;
-        // What was missing to the plan may be back, and the repair may have found more.
-        if !self.accept || plan.completeness.is_complete() && !report.completeness.is_complete() {
-            super::completeness::say(&report.completeness);
-        }
+        // What was missing to the plan may be back or is accepted now, and the repair may have found more.
+        super::completeness::say(&report.completeness);
         emit(&self.document, || document(&plan, Some(&report)))?;
         if !self.document.json {
             print_report(&report, report.completeness.is_complete())?;

@@ -62,7 +62,7 @@ impl Doing<'_> {
         let closes_on_exec = has_flag(flags, b"O_CLOEXEC", 0o2_000_000);
         let path = match described(self.call.remark) {
             Some(Described::Path(path, _)) => path,
-            _ => [&directory[..], b"/(O_TMPFILE)"].concat(),
+            _ => [directory.strip_suffix(b"/").unwrap_or(&directory), b"/(O_TMPFILE)"].concat(),
         };
         let fd = self.call.result.filter(|_| !self.failed());
         if !is_stored(&path) {

@@ -127,6 +127,8 @@ fn a_file_without_a_name_is_not_its_directory() {
     assert_eq!(found[..2], nameless);
     assert!(found[2].starts_with("create /tmp/#12") && found[3].contains("O_TMPFILE"), "{found:?}");
     assert_eq!(found[4], "open /tmp");
+    let in_root = operations(r#"1 openat(AT_FDCWD, "/", O_RDWR|O_TMPFILE, 0600) = 3"#);
+    assert_eq!(in_root, ["create /(O_TMPFILE)/0"]);
     // A name by its descriptor, and one by what /proc has of it, are names of the same file.
     let named = r#"
 1 openat(AT_FDCWD, "/tmp", O_RDWR|O_TMPFILE, 0600) = 3

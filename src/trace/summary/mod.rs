@@ -255,7 +255,7 @@ impl Collector {
             kind.duration_ns += u128::from(duration);
             kind.timed += 1;
         }
-        summary.rates.take(operation);
+        summary.rates.take(operation, self.options.maps_are_reads);
         self.note_use(operation);
         match operation.kind {
             _ if operation.failed => {}

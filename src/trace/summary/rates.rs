@@ -51,8 +51,8 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Counts an operation.
-    pub fn take(&mut self, operation: &Operation) {
+    /// Counts an operation; one that maps a file as a read of the range if `maps_are_reads`.
+    pub fn take(&mut self, operation: &Operation, maps_are_reads: bool) {
         if self.intervals.is_empty() {
             self.start_ns = operation.time_ns;
         }
@@ -68,7 +68,8 @@ impl Rates {
         let interval = &mut self.intervals[at];
         interval.operations += 1;
         match operation.kind {
-            Kind::Read => {
+            Kind::Map if !maps_are_reads || operation.failed => {}
+            Kind::Read | Kind::Map => {
                 interval.reads += 1;
                 interval.read_bytes += u128::from(operation.length_bytes);
             }
@@ -113,9 +114,9 @@ mod tests {
         for second in 0..1_000u64 {
             let mut operation = Operation::new(5_000_000_000 + second * 1_000_000_000, 0, Kind::Read);
             operation.length_bytes = 10;
-            rates.take(&operation);
+            rates.take(&operation, false);
         }
-        rates.take(&Operation::new(0, 0, Kind::Write));
+        rates.take(&Operation::new(0, 0, Kind::Write), false);
         assert!((64..=128).contains(&rates.intervals.len()), "{}", rates.intervals.len());
         let few = rates.at_most(10);
         assert!((5..=10).contains(&few.intervals.len()));
@@ -124,7 +125,7 @@ mod tests {
             assert_eq!((sum(|i| i.reads), sum(|i| i.writes), sum(|i| i.operations)), (1_000, 1, 1_001));
             assert_eq!(rates.intervals.iter().map(|interval| interval.read_bytes).sum::<u128>(), 10_000);
         }
-        rates.take(&Operation::new(u64::MAX, 0, Kind::Stat));
+        rates.take(&Operation::new(u64::MAX, 0, Kind::Stat), false);
         assert!(rates.intervals.len() <= 128);
     }
 }

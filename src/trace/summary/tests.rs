@@ -137,6 +137,8 @@ fn failed_and_mapped_operations_move_nothing_unless_wanted() {
     assert_eq!(without.kind(Kind::Map).bytes, 5000);
     let with = summary_with(vec![failed, map], Options { maps_are_reads: true, ..Options::default() });
     assert_eq!(with.sides.reads.whole.total(), 5000);
+    let read = |summary: &Summary| -> u128 { summary.rates.intervals.iter().map(|interval| interval.read_bytes).sum() };
+    assert_eq!((read(&without), read(&with)), (0, 5000));
 }
 
 #[test]

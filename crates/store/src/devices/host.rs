@@ -2,9 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, statvfs};
@@ -34,6 +36,36 @@ pub(crate) struct Host;
 /// The lock of the writer.
 #[derive(Debug)]
 struct WriterLock(Held);
+
+/// Most locks that a forked child can leave to its parent.
+const MOST_LOCKS: usize = 256;
+const NO_LOCK: RawFd = -1;
+/// Descriptors of the locks of this process as a writer: without a mutex, which a fork may find taken.
+static WRITING: [AtomicI32; MOST_LOCKS] = [const { AtomicI32::new(NO_LOCK) }; MOST_LOCKS];
+
+/// Replaces a descriptor in the list of those of locks.
+fn note(old: RawFd, new: RawFd) {
+    let _ = WRITING.iter().any(|slot| slot.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+}
+
+/// Descriptors of the locks that a forked child shares with its parent, for the child to close: else the store of a
+/// parent that is killed stays locked while a child lives. The child must neither use nor drop what its parent opened.
+pub fn inherited_locks() -> Vec<RawFd> {
+    WRITING.iter().map(|slot| slot.swap(NO_LOCK, Ordering::Relaxed)).filter(|&lock| lock != NO_LOCK).collect()
+}
+
+impl WriterLock {
+    fn new(held: Held) -> WriterLock {
+        note(NO_LOCK, held.file.as_raw_fd());
+        WriterLock(held)
+    }
+}
+
+impl Drop for WriterLock {
+    fn drop(&mut self) {
+        note(self.0.file.as_raw_fd(), NO_LOCK);
+    }
+}
 
 impl Lock for WriterLock {
     fn sign(&self, has_recovered: bool) {
@@ -139,7 +171,7 @@ impl Platform for Host {
                 (found.dev(), found.ino()) == (own.dev(), own.ino())
             }
         };
-        Ok(is_in_place.then(|| Box::new(WriterLock(held)) as Box<dyn Lock>))
+        Ok(is_in_place.then(|| Box::new(WriterLock::new(held)) as Box<dyn Lock>))
     }
 
     fn holder(&self, directory: &Path) -> Option<String> {

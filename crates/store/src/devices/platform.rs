@@ -97,6 +97,13 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn is_lost_and_found(&self, _directory: &Path) -> bool {
         false
     }
+    /// Whether something is where a store is to be made that [`device`](Self::device) does not show.
+    ///
+    /// # Errors
+    /// It cannot be examined.
+    fn has_others(&self, _home: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
     /// The exclusive lock on a directory; `None` if another process has it.
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>>;
     /// The process that holds the lock, if it has said who it is, in words.

@@ -40,12 +40,28 @@ pub(super) struct LastWritten {
     mark: Option<LogMark>,
 }
 
+/// Cached files of segments.
+#[derive(Debug, Default)]
+struct OpenSegments {
+    files: HashMap<(DeviceNumber, SegmentId), Arc<dyn DeviceFile>>,
+    /// How often some were forgotten: what was opened before that may be one of them.
+    generation: u64,
+}
+
+impl OpenSegments {
+    /// Closes those that are not kept.
+    fn retain(&mut self, is_kept: impl Fn(DeviceNumber, SegmentId) -> bool) {
+        self.files.retain(|&(device, segment), _| is_kept(device, segment));
+        self.generation += 1;
+    }
+}
+
 /// All devices of a store, by number.
 #[derive(Debug)]
 pub(crate) struct Devices {
     home: PathBuf,
     slots: RwLock<Arc<Vec<Slot>>>,
-    segments: RwLock<HashMap<(DeviceNumber, SegmentId), Arc<dyn DeviceFile>>>,
+    segments: RwLock<OpenSegments>,
     known: Mutex<LastWritten>,
     /// The current epoch for writes; for a reader, the newest.
     epoch: AtomicU64,
@@ -162,7 +178,7 @@ impl Devices {
                 change(slot);
             }
         });
-        locks::write(&self.segments).retain(|&(number, _), _| number != device);
+        locks::write(&self.segments).retain(|number, _| number != device);
     }
 
     /// The device with a number, if its content may be read.
@@ -353,15 +369,21 @@ impl Devices {
         mode: Mode,
     ) -> io::Result<Arc<dyn DeviceFile>> {
         let key = (device, segment);
-        if let Some(file) = locks::read(&self.segments).get(&key)
-            && mode == Mode::Read
-        {
-            return Ok(Arc::clone(file));
-        }
+        let generation = {
+            let segments = locks::read(&self.segments);
+            if let Some(file) = segments.files.get(&key)
+                && mode == Mode::Read
+            {
+                return Ok(Arc::clone(file));
+            }
+            segments.generation
+        };
         let file = self.open_file(device, &segment_path(segment), mode)?;
         let mut segments = locks::write(&self.segments);
-        bound(&mut segments);
-        segments.insert(key, Arc::clone(&file));
+        if segments.generation == generation {
+            bound(&mut segments.files);
+            segments.files.insert(key, Arc::clone(&file));
+        }
         Ok(file)
     }
 
@@ -387,12 +409,12 @@ impl Devices {
 
     /// Closes all cached files of segments.
     pub(crate) fn forget_segments(&self) {
-        locks::write(&self.segments).clear();
+        locks::write(&self.segments).retain(|_, _| false);
     }
 
     /// Closes cached files of a removed segment.
     pub(crate) fn forget_segment(&self, segment: SegmentId) {
-        locks::write(&self.segments).retain(|&(_, kept), _| kept != segment);
+        locks::write(&self.segments).retain(|_, kept| kept != segment);
     }
 }
 

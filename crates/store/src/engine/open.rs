@@ -68,6 +68,10 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
             return refuse(ErrorKind::Exists, "the directory is not empty");
         }
     }
+    if platform.has_others(home).map_err(fail(home))? {
+        let error = Error::new(ErrorKind::Exists, "create the store", "other objects are there").at(home);
+        return Err(error.advise("name another prefix: objects of a store that has lost its manifest would be deleted"));
+    }
     let mut geometry = geometry;
     for entry in &geometry.devices {
         let path = entry.directory(home);

@@ -17,6 +17,7 @@ use crate::Store;
 use crate::devices::platform::{Lock, UnknownPin};
 use crate::engine::recovered::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::address_scheme;
 use crate::format::rows::Change;
 use crate::index::table::INDEX_DIRECTORY;
 use crate::log::writer::release_record;
@@ -109,10 +110,17 @@ impl Engine {
 
     /// The error that what is read could not be kept, and why that matters.
     pub(super) fn unkept(&self, cause: &str) -> Error {
-        let cause = format!("this user may not write there, and {cause}");
+        let (why, advice) = match address_scheme(&self.home) {
+            None => (
+                "this user may not write there",
+                "read it again while nobody compacts the store, or as a user who may write there",
+            ),
+            Some(_) => ("a bucket keeps nothing for readers", "read it again while nobody compacts the store"),
+        };
+        let cause = format!("{why}, and {cause}");
         Error::new(ErrorKind::Busy, "keep what is being read from being freed in", cause)
             .at(&self.index_directory)
-            .advise("read it again while nobody compacts the store, or as a user who may write there")
+            .advise(advice)
     }
 
     /// Pins the current state by a name; durable on return.

@@ -143,18 +143,40 @@ impl Engine {
             return Ok(Accepted { freed: 0, unread });
         }
         given_back += emptied.len() as u64;
+        // What the index has no segment of is accepted for good once it is released: every index that is built from the
+        // log would miss it again. First, so that an end of this process leaves it to be accepted again.
+        if !self.completeness_of(&self.view().state.notes).is_empty() {
+            self.release_alone(&self.lost_segments()?)?;
+        }
         // What is missing is forgotten with the change that frees them: until then, an end of this process leaves it
         // to be accepted again, and from then on, their release covers what they skipped.
         self.supersede(emptied, &[MISSING, MISSING_ON, PINS_DOUBTED])?;
-        if !strays.is_empty() {
-            self.sync_all()?;
-            let _sync = lock(&self.sync);
-            let mut writer = self.writer()?;
-            self.release(&mut writer, &strays)?;
-        }
+        self.release_alone(&strays)?;
         self.reclaim()?;
         self.remove_leftovers()?;
         Ok(Accepted { freed: given_back + self.remove_other_histories()?, unread })
+    }
+
+    /// Segments that were begun, and are neither released nor in the index.
+    fn lost_segments(&self) -> Result<Released> {
+        let state = self.view().state.clone();
+        let writer = self.writer()?;
+        let is_lost =
+            |number: &SegmentNumber| !state.segments.contains_key(number) && !writer.released.has_segment(*number);
+        let mut lost = Released::default();
+        (1..=writer.newest_segment.0).map(SegmentNumber).filter(is_lost).for_each(|number| lost.add_segment(number));
+        Ok(lost)
+    }
+
+    /// Releases segments that the index does not have.
+    fn release_alone(&self, segments: &Released) -> Result<()> {
+        if segments.is_empty() {
+            return Ok(());
+        }
+        self.sync_all()?;
+        let _sync = lock(&self.sync);
+        let mut writer = self.writer()?;
+        self.release(&mut writer, segments)
     }
 
     /// A device in service that was not read when something was found missing: it may have that.
@@ -238,6 +260,43 @@ mod tests {
         let missing = || engine.completeness_of(&engine.view().state.notes).len();
         assert!(missing() == 1 && segment.exists());
         assert_eq!((accept(&Progress::default()).unwrap(), missing(), segment.exists()), (1, 0, false));
+    }
+
+    #[test]
+    fn a_segment_that_is_gone_is_accepted_for_good() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("store");
+        let store = Store::create(&home, &Plan::default()).unwrap();
+        let segments = || -> BTreeSet<PathBuf> {
+            std::fs::read_dir(home.join("segments")).unwrap().map(|entry| entry.unwrap().path()).collect()
+        };
+        let mut of_gone = BTreeSet::new();
+        for key in ["a", "gone", "b"] {
+            let before = segments();
+            store.put(&Key::parse(key).unwrap(), &file(), key.as_bytes()).unwrap();
+            store.engine().close_active_segment().unwrap();
+            if key == "gone" {
+                of_gone = segments().difference(&before).cloned().collect();
+            }
+        }
+        drop(store);
+        assert_eq!(of_gone.len(), 1, "{of_gone:?}");
+        of_gone.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+        std::fs::remove_dir_all(home.join("index")).unwrap();
+        let how = How::default();
+        let plan = plan_repair(&home, &how, None, &mut |_| {}, &Progress::default()).unwrap();
+        assert!(!plan.completeness.is_complete());
+        let options = RepairOptions { accept: true, ..RepairOptions::default() };
+        let report = repair(&home, &how, &plan, options, &mut |_, _| {}, &Progress::default()).unwrap();
+        assert!(report.is_accepted && report.completeness.is_complete());
+        for _ in 0..2 {
+            let store = Store::open(&home).unwrap();
+            assert!(store.completeness().is_complete(), "{:?}", store.completeness().lines());
+            assert_eq!(store.get(&Key::parse("b").unwrap()).unwrap().unwrap(), b"b");
+            drop(store);
+            // The next index is built from the log.
+            std::fs::remove_dir_all(home.join("index")).unwrap();
+        }
     }
 
     #[test]

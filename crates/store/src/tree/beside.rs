@@ -78,9 +78,10 @@ impl<'s> Beside<'s> {
 pub(super) fn remove(store: &Store, gone: Vec<Listed>, options: &ImportOptions) -> Result<u64> {
     let mut removed = 0;
     let mut batch = store.batch(Durability::Batch);
-    each_to_remove(store, gone, options, &mut |key, objects| {
+    each_to_remove(store, gone, options, &mut |key, objects, is_directory| {
         removed += objects;
-        batch.remove_tree(key).map(drop)
+        // A tree settles what was removed before it, and a file does not.
+        if is_directory { batch.remove_tree(key).map(drop) } else { batch.remove(key).map(drop) }
     })?;
     batch.commit()?;
     Ok(removed)
@@ -104,19 +105,19 @@ pub(super) fn keeps_any(store: &Store, directory: &Key, options: &ImportOptions)
 /// How many objects [`remove`] would remove.
 pub(super) fn count(store: &Store, gone: Vec<Listed>, options: &ImportOptions) -> Result<u64> {
     let mut count = 0;
-    each_to_remove(store, gone, options, &mut |_, objects| {
+    each_to_remove(store, gone, options, &mut |_, objects, _| {
         count += objects;
         Ok(())
     })?;
     Ok(count)
 }
 
-/// Calls `take` with each tree that goes, and the number of its objects, children first.
+/// Calls `take` with each tree that goes, the number of its objects, and whether it is a directory, children first.
 fn each_to_remove(
     store: &Store,
     gone: Vec<Listed>,
     options: &ImportOptions,
-    take: &mut dyn FnMut(&Key, u64) -> Result<()>,
+    take: &mut dyn FnMut(&Key, u64, bool) -> Result<()>,
 ) -> Result<()> {
     let ImportOptions { prefix, selection, .. } = options;
     for listed in gone {
@@ -124,9 +125,13 @@ fn each_to_remove(
         if !selection.takes(prefix, &listed.key, is_directory) {
             continue;
         }
-        if !is_directory || selection.is_everything() {
+        if !is_directory {
+            take(&listed.key, 1, false)?;
+            continue;
+        }
+        if selection.is_everything() {
             let objects = store.walk(&listed.key)?.try_fold(0, |count, below| below.map(|_| count + 1))?;
-            take(&listed.key, objects)?;
+            take(&listed.key, objects, true)?;
             continue;
         }
         // One level after the other, so that a deep tree needs no deep stack: what is kept keeps the directories above.
@@ -140,14 +145,45 @@ fn each_to_remove(
                 let is_directory = below.entry.kind == Kind::Directory;
                 match (selection.takes(prefix, &below.key, is_directory), is_directory) {
                     (true, true) => directories.push(below.key),
-                    (true, false) => take(&below.key, 1)?,
+                    (true, false) => take(&below.key, 1, false)?,
                     (false, _) => kept.extend(std::iter::successors(Some(directory.clone()), Key::parent)),
                 }
             }
         }
         for directory in directories.into_iter().rev().filter(|directory| !kept.contains(directory)) {
-            take(&directory, 1)?;
+            take(&directory, 1, true)?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::progress::Progress;
+    use crate::tree::import::import;
+    use crate::{Plan, Store};
+
+    #[test]
+    fn files_that_are_gone_go_together() {
+        let place = tempfile::tempdir().unwrap();
+        let (home, source) = (place.path().join("store"), place.path().join("source"));
+        fs::create_dir_all(source.join("kept")).unwrap();
+        let file = |number: usize| source.join(format!("kept/{number}"));
+        (0..300).for_each(|number| fs::write(file(number), "x").unwrap());
+        let store = Store::create(&home, &Plan::default()).unwrap();
+        let options = ImportOptions { delete: true, ..ImportOptions::default() };
+        let mirror = || import(&store, &source, &options, &Progress::default()).unwrap().removed;
+        assert_eq!(mirror(), 0);
+        (0..299).for_each(|number| fs::remove_file(file(number)).unwrap());
+        let sequence = || store.engine().view().state.position.sequence;
+        let before = sequence();
+        assert_eq!(mirror(), 299);
+        assert!(sequence() - before < 10, "{} batches", sequence() - before);
+        fs::remove_dir_all(source.join("kept")).unwrap();
+        assert_eq!(mirror(), 2);
+        assert!(store.list(&Key::root()).unwrap().next().is_none());
+    }
 }

@@ -25,6 +25,8 @@ use super::posix::{Identity, open_directory, open_parent, status};
 use super::restore::{LinkTo, RestoreTask, Restorer, TargetDirectory, c_name};
 use super::target::{Export, ExportOptions, ExportSummary};
 use super::{Ledger, begin_threads, default_threads};
+use crate::devices::host::Host;
+use crate::devices::platform::{LOST_AND_FOUND, Platform};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::ids::ObjectNumber;
@@ -94,7 +96,12 @@ fn open_target(directory: &Path, resume: bool) -> Result<OwnedFd> {
     if !resume {
         for entry in Dir::read_from(&opened).map_err(fail)? {
             let entry = entry.map_err(fail)?;
-            if ![c".", c".."].contains(&entry.file_name()) {
+            // That of a new file system is empty, and stays.
+            let is_of_system = || {
+                entry.file_name().to_bytes() == LOST_AND_FOUND.as_bytes()
+                    && Host.is_lost_and_found(&directory.join(LOST_AND_FOUND))
+            };
+            if ![c".", c".."].contains(&entry.file_name()) && !is_of_system() {
                 return Err(Error::new(ErrorKind::Exists, "export to", "it is not empty")
                     .at(directory)
                     .advise("name an empty directory, or continue an interrupted export"));
@@ -257,7 +264,7 @@ impl<'e> Walker<'e> {
         if let Some(above) = self.levels.len().checked_sub(OPEN_LEVELS) {
             self.levels[above].directory = None;
         }
-        let directory = TargetDirectory::new(self.export, key.clone(), handle, is_stored);
+        let directory = TargetDirectory::new(self.export, key.clone(), handle, is_stored, false);
         self.levels.push(Level { key, directory: Some(directory), identity, is_stored, is_lost: false });
         Ok(())
     }
@@ -276,7 +283,7 @@ impl<'e> Walker<'e> {
         let at = self.levels.len() - 1;
         match opened {
             Ok(handle) => {
-                self.levels[at].directory = Some(TargetDirectory::new(self.export, key, handle, is_stored));
+                self.levels[at].directory = Some(TargetDirectory::new(self.export, key, handle, is_stored, true));
             }
             Err(errno) => {
                 self.levels[at].is_lost = true;

@@ -10,7 +10,7 @@
 //! the pieces of later names follow it. Numbers of shared objects that are already in the store are reused, each for
 //! one inode only: names that were one file and are now two are separated.
 //!
-//! Memory: two pieces per thread, those that wait for their turn, and 50 bytes for each file with several names until
+//! Memory: two pieces per thread, those that wait for their turn, and 60 bytes for each file with several names until
 //! all were seen. Survives: files that change, vanish or cannot be read (retried, counted, reported), and the store
 //! itself in the tree.
 
@@ -175,9 +175,9 @@ pub fn measure(store: &Store, source: &Path, options: &ImportOptions, progress: 
             WalkStep::Leave => continue,
             WalkStep::Enter(_) => measured.directories += 1,
             WalkStep::Entry(SourceEntry { status, .. }) => match status.file_type() {
-                FileType::RegularFile if names.later(status.identity).is_some() => measured.links += 1,
+                FileType::RegularFile if names.later(status.file()).is_some() => measured.links += 1,
                 FileType::RegularFile => {
-                    names.first(status.identity, status.link_count.into(), ());
+                    names.first(status.file(), status.link_count.into(), ());
                     measured.files += 1;
                     measured.size_bytes += u128::from(status.size_bytes);
                 }
@@ -263,7 +263,7 @@ struct Planner<'s, 'l, 'w> {
     tree: SourceTree<'l, 'w>,
     sender: SyncSender<TaskBatch>,
     beside: Beside<'s>,
-    names: SharedNames<Identity, Arc<Handover<ObjectNumber>>>,
+    names: SharedNames<(Identity, i64), Arc<Handover<ObjectNumber>>>,
     /// Shared objects of the store that are assigned to an inode of the source.
     claimed: hashbrown::HashSet<ObjectNumber>,
     xattrs: XattrReader,
@@ -370,13 +370,13 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             return Ok(Some(same.map_or(Action::Put, |same| Action::PutIfOther(Box::new(same.clone())))));
         }
         let there = same.and_then(|listed| listed.shared);
-        if let Some(slot) = self.names.later(status.identity) {
+        if let Some(slot) = self.names.later(status.file()) {
             // The number of an object that is being stored now was never listed before.
             let is_there = there.is_some() && slot.known() == there;
             return Ok(if is_there { None } else { Some(Action::Link(slot)) });
         }
         let slot = Arc::<Handover<ObjectNumber>>::default();
-        self.names.first(status.identity, status.link_count.into(), slot.clone());
+        self.names.first(status.file(), status.link_count.into(), slot.clone());
         let Some((number, same)) = there.filter(|&number| self.claimed.insert(number)).zip(same) else {
             return Ok(Some(Action::PutShared(slot)));
         };

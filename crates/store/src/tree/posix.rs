@@ -31,7 +31,7 @@ pub(super) const LARGEST_XATTR_BYTES: usize = 1 << 16;
 /// Most seconds in a record: five bytes, signed (docs/FORMAT.md, section 6).
 const MOST_SECONDS: i64 = (1 << 39) - 1;
 
-const WANTED: StatxFlags = StatxFlags::BASIC_STATS;
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC)
@@ -66,6 +66,8 @@ pub struct FileStatus {
     pub atime: Time,
     /// Change time, of content or attributes.
     pub ctime: Time,
+    /// When it was created, in nanoseconds since 1970; 0 if the file system does not say.
+    pub birth_nanoseconds: i64,
     /// Major and minor number of a device.
     pub device: (u32, u32),
 }
@@ -87,8 +89,19 @@ impl FileStatus {
             mtime: time(found.stx_mtime),
             atime: time(found.stx_atime),
             ctime: time(found.stx_ctime),
+            birth_nanoseconds: match found.stx_mask & StatxFlags::BTIME.bits() {
+                0 => 0,
+                _ => {
+                    found.stx_btime.tv_sec.saturating_mul(1_000_000_000).saturating_add(found.stx_btime.tv_nsec.into())
+                }
+            },
             device: (found.stx_rdev_major, found.stx_rdev_minor),
         }
+    }
+
+    /// Which file it is, among all that were there in one run: an inode number may be that of another file later.
+    pub(super) fn file(&self) -> (Identity, i64) {
+        (self.identity, self.birth_nanoseconds)
     }
 
     /// What kind of file it is.

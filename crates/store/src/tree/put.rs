@@ -394,7 +394,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
     fn open(&mut self, found: &SourceEntry, is_shared: bool) -> std::result::Result<OpenedFile, PutFailure> {
         let file = open_file(&found.directory, &found.name)?;
         let status = status(&file)?;
-        if status.file_type() != FileType::RegularFile || is_shared && status.identity != found.status.identity {
+        if status.file_type() != FileType::RegularFile || is_shared && status.file() != found.status.file() {
             return Err(PutFailure::Source(io::Error::other("it was replaced while it was being imported")));
         }
         let mut attributes = status.attributes(self.access_times);

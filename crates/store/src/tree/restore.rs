@@ -55,19 +55,29 @@ pub(super) struct TargetDirectory<'e> {
     export: &'e Export<'e>,
     /// Whether the store has its attributes.
     is_stored: bool,
+    /// Whether it was opened before: what its attributes lack was counted then.
+    is_again: bool,
 }
 
 impl<'e> TargetDirectory<'e> {
-    pub(super) fn new(export: &'e Export<'e>, key: Key, handle: OwnedFd, is_stored: bool) -> Arc<TargetDirectory<'e>> {
+    pub(super) fn new(
+        export: &'e Export<'e>,
+        key: Key,
+        handle: OwnedFd,
+        is_stored: bool,
+        is_again: bool,
+    ) -> Arc<TargetDirectory<'e>> {
         export.opened();
-        Arc::new(TargetDirectory { handle, key, export, is_stored })
+        Arc::new(TargetDirectory { handle, key, export, is_stored, is_again })
     }
 }
 
 impl Drop for TargetDirectory<'_> {
     fn drop(&mut self) {
         if self.is_stored && !self.export.ledger.is_over() {
-            Restorer::new(self.export).finish_directory(&self.handle, &self.key, false);
+            let mut restorer = Restorer::new(self.export);
+            restorer.is_again = self.is_again;
+            restorer.finish_directory(&self.handle, &self.key, false);
         }
         self.export.closed();
     }
@@ -129,6 +139,8 @@ pub(super) struct Restorer<'e> {
     export: &'e Export<'e>,
     buffer: Buffer,
     done: ExportSummary,
+    /// Whether attributes are set once more: those that cannot be set were counted.
+    is_again: bool,
 }
 
 impl Drop for Restorer<'_> {
@@ -149,7 +161,7 @@ impl Drop for Restorer<'_> {
 
 impl<'e> Restorer<'e> {
     pub(super) fn new(export: &'e Export<'e>) -> Restorer<'e> {
-        Restorer { export, buffer: Buffer::default(), done: ExportSummary::default() }
+        Restorer { export, buffer: Buffer::default(), done: ExportSummary::default(), is_again: false }
     }
 
     /// Creates an object, or reports why not.
@@ -448,6 +460,7 @@ impl<'e> Restorer<'e> {
     fn check_owner(&mut self, set: std::result::Result<(), Errno>, key: &Key) -> Result<bool> {
         match set {
             Ok(()) => Ok(true),
+            Err(Errno::PERM | Errno::INVAL) if self.is_again => Ok(false),
             // A user namespace without such an owner reports an invalid argument.
             Err(errno @ (Errno::PERM | Errno::INVAL)) => {
                 self.done.owners_not_set += 1;
@@ -470,6 +483,7 @@ impl<'e> Restorer<'e> {
     fn check_xattr(&mut self, set: std::result::Result<(), Errno>, name: &[u8], key: &Key) {
         match set {
             Ok(()) => {}
+            Err(_) if self.is_again => {}
             Err(Errno::OPNOTSUPP) => self.done.xattrs_not_set += 1,
             Err(Errno::PERM) if !self.export.is_root_user => self.done.xattrs_not_set += 1,
             Err(errno) => {

@@ -5,9 +5,9 @@
 //! reopened on the path back, through `..` or else by their names from an open one above, and checked to be the same,
 //! so that a tree of any depth can be walked.
 //!
-//! Survives: entries that vanish or whose status cannot be read, directories that cannot be read (reported; the walk
-//! continues beside them), directories that are moved while the walk is in them (one that is not found again is
-//! reported, and what remains of it skipped).
+//! Survives: entries that vanish (as if they had never been there), those whose status cannot be read, directories that
+//! cannot be read (reported; the walk continues beside them), directories that are moved while the walk is in them (one
+//! that is not found again is reported, and what remains of it skipped).
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -148,6 +148,8 @@ impl<'l, 'w> SourceTree<'l, 'w> {
             };
             let status = match status_at(&directory, &name) {
                 Ok(status) => status,
+                // It is gone since its directory was read: nothing is left unread.
+                Err(Errno::NOENT) => continue,
                 Err(errno) => {
                     self.unread += 1;
                     self.ledger.report_io("read", &self.path_of(&key), errno);
@@ -166,13 +168,15 @@ impl<'l, 'w> SourceTree<'l, 'w> {
                 self.own_directories += 1;
                 continue;
             }
-            self.step_into(&mut found);
-            return Some(WalkStep::Enter(found));
+            if self.step_into(&mut found) {
+                return Some(WalkStep::Enter(found));
+            }
         }
     }
 
-    /// Opens a directory and enters it. One that cannot be opened is entered too, as if it were empty.
-    fn step_into(&mut self, found: &mut SourceEntry) {
+    /// Opens a directory and enters it. One that cannot be opened is entered too, as if it were empty; one that is gone
+    /// is not. Returns whether it was entered.
+    fn step_into(&mut self, found: &mut SourceEntry) -> bool {
         let opened = open_directory(&found.directory, &found.name).and_then(|opened| Ok((status(&opened)?, opened)));
         match opened {
             Ok((status, opened)) => {
@@ -186,12 +190,14 @@ impl<'l, 'w> SourceTree<'l, 'w> {
                     self.enter(found);
                 }
             }
+            Err(Errno::NOENT) => return false,
             Err(errno) => {
                 self.unread += 1;
                 self.ledger.report_io("read the directory", &self.path_of(&found.key), errno);
                 self.push(found, Vec::new());
             }
         }
+        true
     }
 
     fn enter(&mut self, found: &SourceEntry) {
@@ -308,6 +314,25 @@ mod tests {
         let (found, reports) = keys(root, bounds());
         assert_eq!(found, ["p/", "p/a/", "p/a/b", "p/a/z/", "p/a/z/1", "p/a-b", "p/a.b", "p/b", "p/c"]);
         assert_eq!(reports, 0);
+    }
+
+    #[test]
+    fn what_vanishes_after_its_directory_was_read_leaves_nothing_unread() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir(root.join("y")).unwrap();
+        for file in ["a", "z"] {
+            fs::write(root.join(file), "").unwrap();
+        }
+        let progress = Progress::default();
+        let ledger = Ledger::new(&progress);
+        let mut tree = SourceTree::open(root, Key::parse("p").unwrap(), bounds(), &ledger).unwrap();
+        assert!(matches!(tree.next(), Some(WalkStep::Enter(_))));
+        fs::remove_dir(root.join("y")).unwrap();
+        fs::remove_file(root.join("z")).unwrap();
+        assert!(matches!(tree.next(), Some(WalkStep::Entry(found)) if found.key.to_string() == "p/a"));
+        assert!(matches!(tree.next(), Some(WalkStep::Leave)) && tree.next().is_none());
+        assert_eq!((tree.unread, ledger.end().1.count), (0, 0));
     }
 
     #[test]

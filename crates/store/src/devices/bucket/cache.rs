@@ -53,8 +53,10 @@ fn seed_of(object: ObjectName, block: u64) -> u64 {
 impl DiskCache {
     /// A cache in a directory, which need not exist.
     pub(super) fn new(directory: &Path, store: &[u8; 16], most_bytes: u64) -> DiskCache {
+        // A server in the background changes its directory.
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let own = directory.join(format!("{:032x}", u128::from_be_bytes(*store)));
-        DiskCache { directory: directory.to_owned(), own, most_bytes, added_bytes: Mutex::default() }
+        DiskCache { directory, own, most_bytes, added_bytes: Mutex::default() }
     }
 
     fn path(&self, object: ObjectName, block: u64) -> PathBuf {

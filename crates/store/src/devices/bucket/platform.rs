@@ -100,6 +100,10 @@ impl Platform for BucketPlatform {
         self.volume.look(|table| table.directories_in(&directory).any(|found| !is_allowed(found)))
     }
 
+    fn has_others(&self, home: &Path) -> io::Result<bool> {
+        self.inside(home).map_or(Ok(false), |_| self.volume.has_others())
+    }
+
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         match self.inside(directory) {
             Some(_) => self.volume.lock(),

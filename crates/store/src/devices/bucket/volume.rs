@@ -300,6 +300,15 @@ impl Volume {
         !matches!(*lock(&self.log), Log::Absent) || !lock(&self.files).table.is_empty()
     }
 
+    /// Whether there are objects where no log is.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub(super) fn has_others(&self) -> io::Result<bool> {
+        let is_absent = matches!(*lock(&self.log), Log::Absent);
+        if is_absent { self.bucket.has_objects().map_err(ObjectError::into_io) } else { Ok(false) }
+    }
+
     /// Looks at the files, at most as old as readers like.
     ///
     /// # Errors

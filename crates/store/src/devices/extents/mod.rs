@@ -224,6 +224,16 @@ struct CachedFile {
 struct Cache {
     open: HashMap<(DeviceNumber, u32), CachedFile>,
     uses: u64,
+    /// How often some were forgotten: what was opened before that may be one of them.
+    generation: u64,
+}
+
+impl Cache {
+    /// Closes the files of devices that are not kept.
+    fn retain(&mut self, is_kept: impl Fn(DeviceNumber) -> bool) {
+        self.open.retain(|&(device, _), _| is_kept(device));
+        self.generation += 1;
+    }
 }
 
 /// Cached listings of extent directories.
@@ -233,6 +243,8 @@ struct ListingCache {
     listed: HashMap<DeviceNumber, BTreeMap<u32, String>>,
     /// Files that were looked up in vain since.
     absent: BTreeSet<(DeviceNumber, u32)>,
+    /// How often some were forgotten: what was listed before that may be of another time.
+    generation: u64,
 }
 
 /// The extent files of all devices. Shared by threads.
@@ -258,21 +270,25 @@ impl ExtentFiles {
     /// Closes the files of a device that has left, was replaced or is in service again. Names that are not yet durable
     /// stay known: a batch that is being written may have made some in the directory of today.
     pub(crate) fn forget(&self, device: DeviceNumber) {
-        lock(&self.cache).open.retain(|&(number, _), _| number != device);
+        lock(&self.cache).retain(|number| number != device);
         let mut names = lock(&self.names);
         names.listed.remove(&device);
         names.absent.retain(|&(number, _)| number != device);
+        names.generation += 1;
     }
 
     /// Closes all files.
     pub(crate) fn forget_all(&self) {
-        lock(&self.cache).open.clear();
-        *lock(&self.names) = ListingCache::default();
+        lock(&self.cache).retain(|_| false);
+        let mut names = lock(&self.names);
+        *names = ListingCache { generation: names.generation + 1, ..ListingCache::default() };
     }
 
     /// Another process has changed the store: files that did not exist may by now.
     pub(crate) fn look_again(&self) {
-        lock(&self.names).absent.clear();
+        let mut names = lock(&self.names);
+        names.absent.clear();
+        names.generation += 1;
     }
 
     /// Extent files on a device in service, by number, with their sizes in bytes.
@@ -281,11 +297,18 @@ impl ExtentFiles {
     /// The directory cannot be read; one that does not exist is empty.
     pub(crate) fn list(&self, device: DeviceNumber) -> io::Result<BTreeMap<u32, u64>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
-        Ok(self.keep_names(device, names::list(&*on, EXTENTS)?))
+        let generation = lock(&self.names).generation;
+        Ok(self.keep_names(device, names::list(&*on, EXTENTS)?, generation))
     }
 
-    /// Keeps the names of a device's files, and returns what comes with each by its number.
-    fn keep_names<T: Ord>(&self, device: DeviceNumber, mut listed: Vec<(String, T)>) -> BTreeMap<u32, T> {
+    /// Keeps the names of a device's files, unless some were forgotten since they were read, and returns what comes
+    /// with each by its number.
+    fn keep_names<T: Ord>(
+        &self,
+        device: DeviceNumber,
+        mut listed: Vec<(String, T)>,
+        generation: u64,
+    ) -> BTreeMap<u32, T> {
         // Of two with the same number, which only a device with two histories can have, that of this one, or always the
         // same one.
         let is_of_other = |name: &str| epoch_of(name).is_some_and(|epoch| !self.source.is_of_history(epoch));
@@ -300,7 +323,10 @@ impl ExtentFiles {
                 by_number.entry(file).or_insert(name);
             }
         }
-        lock(&self.names).listed.insert(device, by_number);
+        let mut names = lock(&self.names);
+        if names.generation == generation {
+            names.listed.insert(device, by_number);
+        }
         kept
     }
 
@@ -313,7 +339,7 @@ impl ExtentFiles {
             let name = names.listed.get(&device).and_then(|listed| listed.get(&file));
             name.map(|name| format!("{EXTENTS}/{name}"))
         };
-        {
+        let generation = {
             let names = lock(&self.names);
             if let Some(path) = known(&names) {
                 return Ok(Some(path));
@@ -321,14 +347,15 @@ impl ExtentFiles {
             if names.absent.contains(&(device, file)) {
                 return Ok(None);
             }
-        }
+            names.generation
+        };
         // Without sizes: a file that cannot be examined does not hide the others.
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
         let listed = names::list_names(&*on, EXTENTS)?;
-        self.keep_names(device, listed.into_iter().map(|name| (name, ())).collect());
+        let named = listed.into_iter().map(|name| (name.clone(), name)).collect();
+        let path = self.keep_names(device, named, generation).remove(&file).map(|name| format!("{EXTENTS}/{name}"));
         let mut names = lock(&self.names);
-        let path = known(&names);
-        if path.is_none() {
+        if path.is_none() && names.generation == generation {
             names.absent.insert((device, file));
         }
         Ok(path)
@@ -347,7 +374,7 @@ impl ExtentFiles {
 
     /// Opens the file, or takes it from the cache; [`io::ErrorKind::NotFound`] also if the device is not in service.
     fn open(&self, device: DeviceNumber, file: u32, writable: bool) -> io::Result<OpenExtent> {
-        {
+        let generation = {
             let mut cache = lock(&self.cache);
             cache.uses += 1;
             let uses = cache.uses;
@@ -357,25 +384,30 @@ impl ExtentFiles {
                 open.last_used = uses;
                 return Ok(open.file.clone());
             }
-        }
+            cache.generation
+        };
         let on = if writable { self.source.device_to_write(device) } else { self.source.device(device) };
         let on = on.ok_or(io::ErrorKind::NotFound)?;
         let path = self.path(device, file)?.ok_or(io::ErrorKind::NotFound)?;
         let opened = names::open(&*on, &path, if writable { Mode::Write } else { Mode::Read })?;
         let opened = OpenExtent { file: opened, on };
-        self.keep(device, file, &opened, writable);
+        self.keep((device, file), &opened, writable, generation);
         Ok(opened)
     }
 
-    fn keep(&self, device: DeviceNumber, file: u32, opened: &OpenExtent, writable: bool) {
+    /// Keeps a file open, unless some were forgotten since it was opened.
+    fn keep(&self, key: (DeviceNumber, u32), opened: &OpenExtent, writable: bool, generation: u64) {
         let mut cache = lock(&self.cache);
+        if cache.generation != generation {
+            return;
+        }
         if cache.open.len() >= MOST_OPEN
             && let Some(&oldest) = cache.open.iter().min_by_key(|(_, open)| open.last_used).map(|(key, _)| key)
         {
             cache.open.remove(&oldest);
         }
         let last_used = cache.uses;
-        cache.open.insert((device, file), CachedFile { file: opened.clone(), writable, last_used });
+        cache.open.insert(key, CachedFile { file: opened.clone(), writable, last_used });
     }
 
     /// Has the next reads of a file, if it exists, ask the device: see [`DeviceFile::drop_cache`].
@@ -387,6 +419,7 @@ impl ExtentFiles {
 
     /// Creates a file of this epoch; [`io::ErrorKind::AlreadyExists`] if the number is taken.
     fn create(&self, device: DeviceNumber, file: u32) -> io::Result<OpenExtent> {
+        let generation = lock(&self.cache).generation;
         let on = self.source.device_to_write(device).ok_or(io::ErrorKind::NotFound)?;
         if self.path(device, file)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -406,7 +439,7 @@ impl ExtentFiles {
         drop(names);
         lock(&self.new_names).insert(device);
         let created = OpenExtent { file: created, on };
-        self.keep(device, file, &created, true);
+        self.keep((device, file), &created, true, generation);
         Ok(created)
     }
 

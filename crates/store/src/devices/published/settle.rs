@@ -98,6 +98,24 @@ impl Bucket {
         }
     }
 
+    /// Whether anything is there but what a probe of the bucket may leave.
+    ///
+    /// # Errors
+    /// The objects cannot be listed.
+    pub(crate) fn has_objects(&self) -> std::result::Result<bool, ObjectError> {
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.until_answered(|objects| objects.list("", after.as_deref()))?;
+            if page.objects.iter().any(|object| !object.name.starts_with("probe/")) {
+                return Ok(true);
+            }
+            after = page.objects.into_iter().next_back().map(|object| object.name);
+            if page.is_last || after.is_none() {
+                return Ok(false);
+            }
+        }
+    }
+
     /// The current manifest, if one exists.
     pub(super) fn manifest(&self) -> Result<Option<CurrentManifest>> {
         self.decoded(self.until_answered(|objects| objects.read(MANIFEST, 0..LONGEST_BYTES)))

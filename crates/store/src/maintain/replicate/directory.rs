@@ -247,7 +247,7 @@ impl Copying<'_> {
                     self.compare(&image)?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {
-                    return Ok(Copied { is_interrupted: true, ..self.report(&image, Transferred::default()) });
+                    return Ok(Copied { is_interrupted: true, ..self.as_it_was() });
                 }
                 Err(error) => {
                     if error.kind() == ErrorKind::Corrupt {
@@ -287,6 +287,12 @@ impl Copying<'_> {
             Ok((place, _lock)) => self.staging(&place, image).remove_all(),
             Err(_) => Ok(()),
         }
+    }
+
+    /// What is said of a copy that stays what it was.
+    fn as_it_was(&self) -> Copied {
+        let none = Copied { is_new: true, ..Copied::default() };
+        self.known.as_ref().map_or(none, |known| self.report(&known.image, Transferred::default()))
     }
 
     fn report(&self, image: &Image, transferred: Transferred) -> Copied {

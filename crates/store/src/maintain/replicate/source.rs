@@ -15,7 +15,7 @@ use crate::devices::names;
 use crate::devices::slot::{Slot, Trouble};
 use crate::devices::survey::{OpenOptions, Survey, survey};
 use crate::engine::View;
-use crate::engine::pins::Pin;
+use crate::engine::pins::{Pin, is_of_place};
 use crate::engine::recovered::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceState;
@@ -151,6 +151,19 @@ impl StoreSource {
         }
     }
 
+    /// An error of reading the state of the image: what a writer has freed since is not found, whatever it looks like.
+    pub(super) fn or_gone(&self, error: Error) -> Error {
+        let engine = self.store.engine();
+        let is_freed = |pin: &Pin| is_of_place(&error) && engine.may_have_freed(pin.loose());
+        match self.pin.as_ref().is_some_and(is_freed) {
+            true => {
+                let cause = "a writer has freed a part of it meanwhile";
+                Error::new(ErrorKind::NotFound, COPY, cause).at(&engine.home).advise("try again")
+            }
+            false => error,
+        }
+    }
+
     fn refuse_trouble(&self, slot: &Slot) -> Result<()> {
         let is_left = slot.entry.state == DeviceState::Gone && slot.trouble == Some(Trouble::Gone);
         let cause = match &slot.trouble {
@@ -282,12 +295,12 @@ impl Source for StoreSource {
         let Some((.., opened)) = &self.open else { unreachable!("it was just opened") };
         let before = onto.len();
         let mut piece = Vec::new();
-        let read = opened.read_onto(&mut piece, length, offset).map_err(fail)?;
+        let read = opened.read_onto(&mut piece, length, offset).map_err(|error| self.or_gone(fail(error)))?;
         onto.append(&mut piece);
         if read != length {
             onto.truncate(before);
             let error = Error::new(ErrorKind::Corrupt, "read", "it is shorter than the index says").at(&place());
-            return Err(error.advise("run granulo store repair first"));
+            return Err(self.or_gone(error.advise("run granulo store repair first")));
         }
         Ok(())
     }

@@ -193,7 +193,12 @@ impl Source for RemoteSource<'_> {
 ///
 /// # Errors
 /// The other side is gone, or says something else; the request to stop.
-fn serve_source(source: &mut dyn Source, peer: &mut Peer<'_>, pace: &mut Pace<'_>) -> Result<Option<Vec<u8>>> {
+fn serve_source(
+    source: &mut dyn Source,
+    peer: &mut Peer<'_>,
+    pace: &mut Pace<'_>,
+    may_be_done: &mut bool,
+) -> Result<Option<Vec<u8>>> {
     // Only files of the image are read, whatever the other side asks for.
     let mut files: BTreeSet<(DeviceNumber, String)> = BTreeSet::new();
     loop {
@@ -209,9 +214,15 @@ fn serve_source(source: &mut dyn Source, peer: &mut Peer<'_>, pace: &mut Pace<'_
             Some(Frame::GetBytes(device, path, offset, length)) => {
                 let is_named = files.contains(&(device, path.clone())) && length <= LONGEST_READ_BYTES;
                 let file = ImageFile { device, path, size_bytes: offset, kind: FileKind::Segment };
+                // Whoever makes the copy asks whether this side is still there, and then has it take its place.
+                *may_be_done = length == 0;
                 let mut bytes = Vec::new();
-                let read =
-                    if is_named { source.read(&file, offset, length as usize, &mut bytes) } else { Err(strange()) };
+                let read = match length {
+                    _ if !is_named => Err(strange()),
+                    // That needs no file, which may have been freed by now.
+                    0 => Ok(()),
+                    _ => source.read(&file, offset, length as usize, &mut bytes),
+                };
                 pace.spend(bytes.len() as u64)?;
                 read.map(|()| Frame::Bytes(bytes))
             }
@@ -235,9 +246,15 @@ pub(super) fn copy_to(
     let wish = Wish { is_verified: options.is_verified };
     peer.send(&Frame::Hello(if is_new { Role::Clone(wish) } else { Role::Update(wish) }))?;
     let mut pace = Pace::new(options.bytes_per_second, progress);
-    let served = serve_source(source, &mut peer, &mut pace);
+    let mut may_be_done = false;
+    let served = serve_source(source, &mut peer, &mut pace, &mut may_be_done);
     // Who interrupts this process from a terminal interrupts the other one, too.
     if progress.should_stop() && is_end(&served) {
+        if may_be_done {
+            let cause = "it was interrupted when the copy was about to take its place";
+            let error = peer.at(Error::new(ErrorKind::Interrupted, COPY, cause));
+            return Err(error.advise("it has the old state or the new one: the same command finds out, and goes on"));
+        }
         return Ok(Copied { is_interrupted: true, ..Copied::default() });
     }
     match served? {
@@ -319,7 +336,7 @@ fn serve_store(home: &Path, peer: &mut Peer<'_>, progress: &Progress) -> Result<
         Ok(store) => store,
         Err(error) => return peer.send(&Frame::Failed(Failure::of(&error))),
     };
-    serve_source(&mut StoreSource::new(&store), peer, &mut Pace::new(None, progress)).map(drop)
+    serve_source(&mut StoreSource::new(&store), peer, &mut Pace::new(None, progress), &mut false).map(drop)
 }
 
 fn encode_copied(copied: &Copied) -> Vec<u8> {

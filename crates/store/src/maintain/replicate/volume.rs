@@ -41,6 +41,9 @@ use crate::progress::Progress;
 /// New bytes that are published at once: what an interruption loses. Tests meet it, too.
 const PUBLISHED_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 256 << 20 };
 
+/// How often a state is copied of which a writer frees a part meanwhile.
+const ATTEMPTS: usize = 5;
+
 /// Publications held back; given up unless it is published.
 struct Held<'h> {
     platform: &'h dyn Platform,
@@ -86,6 +89,8 @@ struct Copying<'c> {
     unpublished_bytes: u64,
     /// Units to be written again, by device and path of their file.
     again: Vec<(ImageFile, Run)>,
+    /// Whether files are written that readers of the copy know: what is published from then on is the new state.
+    is_at_end: bool,
 }
 
 /// Makes a copy of a store in a bucket, or brings one up to date.
@@ -106,38 +111,58 @@ pub(crate) fn copy(
     lock(&*platform, home, &mut locks)?;
     refuse_others(&*platform, home, is_new)?;
     let mut known = if is_new { None } else { Some(Known::open(&platform, home)?) };
-    let image = source.image()?;
-    let mut copied = report(&image, is_new);
+    let mut image = source.image()?;
     if let Some(known) = &mut known
         && may_become((&known.image, &image), source, &mut known.source, home)?
     {
-        return Ok(Copied { is_unchanged: true, ..copied });
+        return Ok(Copied { is_unchanged: true, ..report(&image, is_new) });
     }
-    let directories = directories_of(&image.geometry);
-    let staging = Staging::new(&*platform, (home, home), directories, image.geometry.file_mode);
-    // An interrupted attempt leaves files that no row has.
-    if let Some(known) = &known
-        && staging.read_incoming()?.is_none()
-    {
-        refuse_quarantine(&known.store)?;
-    }
-    let mut copying = Copying {
-        source,
-        image: &image,
-        known: known.as_mut(),
-        staging,
-        transferred: Transferred::default(),
-        unpublished_bytes: 0,
-        again: Vec::new(),
-    };
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let mut held = Held { platform: &*platform, hold: Some(platform.hold()) };
-    copied.is_interrupted = !outcome(copying.run(&platform, &mut held, &mut pace))?;
-    let Transferred { files, bytes, kept_files, kept_bytes } = copying.transferred;
-    if !copied.is_interrupted {
-        (copied.files, copied.bytes, copied.kept_files, copied.kept_bytes) = (files, bytes, kept_files, kept_bytes);
+    for attempt in 1.. {
+        let directories = directories_of(&image.geometry);
+        let staging = Staging::new(&*platform, (home, home), directories, image.geometry.file_mode);
+        // An interrupted attempt leaves files that no row has.
+        if let Some(known) = &known
+            && staging.read_incoming()?.is_none()
+        {
+            refuse_quarantine(&known.store)?;
+        }
+        let mut copying = Copying {
+            source,
+            image: &image,
+            known: known.as_mut(),
+            staging,
+            transferred: Transferred::default(),
+            unpublished_bytes: 0,
+            again: Vec::new(),
+            is_at_end: false,
+        };
+        let done = outcome(copying.run(&platform, &mut held, &mut pace));
+        let (Transferred { files, bytes, kept_files, kept_bytes }, is_at_end) =
+            (copying.transferred, copying.is_at_end);
+        match done {
+            Ok(true) => return Ok(Copied { files, bytes, kept_files, kept_bytes, ..report(&image, is_new) }),
+            Ok(false) => {
+                if !is_at_end {
+                    // What came stays for the next time, and the lease is released with it.
+                    held.publish().map_err(|error| Error::io(COPY, home, error))?;
+                }
+                let none = Copied { is_new, ..Copied::default() };
+                let was = known.as_ref().map_or(none, |known| report(&known.image, is_new));
+                return Ok(Copied { is_interrupted: true, ..was });
+            }
+            // A newer state has no more what a writer has freed; what came of the rest stays.
+            Err(error) if error.kind() == ErrorKind::NotFound && !is_at_end && attempt < ATTEMPTS => {
+                image = source.image()?;
+                if let Some(known) = &mut known {
+                    may_become((&known.image, &image), source, &mut known.source, home)?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(copied)
+    unreachable!("the last attempt returns")
 }
 
 fn report(image: &Image, is_new: bool) -> Copied {
@@ -157,7 +182,10 @@ fn refuse_others(platform: &dyn Platform, home: &Path, is_new: bool) -> Result<(
             let error = Error::new(ErrorKind::NotFound, "update the copy", "it has no superblock").at(home);
             Err(error.advise("granulo store clone makes a copy"))
         }
-        true if is_there || !listed.iter().all(is_left) => {
+        true if is_there
+            || !listed.iter().all(is_left)
+            || platform.has_others(home).map_err(|error| Error::io(COPY, home, error))? =>
+        {
             let error = Error::new(ErrorKind::Exists, COPY, "something is there already").at(home);
             Err(error.advise("granulo store push brings a copy up to date"))
         }
@@ -226,6 +254,7 @@ impl Copying<'_> {
         for file in &new {
             self.bring(file, held, pace)?;
         }
+        self.is_at_end = true;
         for (file, begin) in growing {
             self.transferred.kept_bytes += begin;
             pace.skip(begin);
@@ -246,7 +275,7 @@ impl Copying<'_> {
         let verification = Verification { store: &store, snapshot, staging: None, image: self.image, before };
         let known = self.known.as_deref().filter(|known| known.image.state.notes.contains_key(BESIDE_WRITER));
         let (image, again) = (self.image, &mut self.again);
-        verification.run_with(&mut StoreSource::new(&store), pace, &mut |key, descriptor| {
+        let verified = verification.run_with(&mut StoreSource::new(&store), pace, &mut |key, descriptor| {
             let Some(known) = known else { return Ok(()) };
             for run in known.unknown_runs(key, descriptor)? {
                 let Some(name) = image.extents.get(&(run.device, run.file)) else { continue };
@@ -255,7 +284,8 @@ impl Copying<'_> {
                 again.push((file, run));
             }
             Ok(())
-        })
+        });
+        verified.map_err(|error| self.source.or_gone(error))
     }
 
     /// Begins, or goes on with what was begun for this state or an earlier one.

@@ -475,6 +475,8 @@ fn a_push_that_is_interrupted_goes_on_where_it_was() {
     let sandbox = TempDir::new().unwrap();
     let (home, copy) = cloned(&sandbox);
     let store = Store::open(&home).unwrap();
+    let options = CopyOptions::default();
+    let was = store.push_to(&copy, &options, &Progress::default()).unwrap();
     for round in 1..5 {
         write(&store, round);
     }
@@ -485,9 +487,9 @@ fn a_push_that_is_interrupted_goes_on_where_it_was() {
             progress.stop();
         }
     });
-    let options = CopyOptions::default();
     let done = store.push_to(&copy, &options, &progress).unwrap();
     assert!(done.is_interrupted && files(&copy) == before, "{done:?}");
+    assert_eq!((done.batch, done.segments), (was.batch, was.segments), "of the state that it has");
     assert!(sandbox.path().join("one-copy.incoming").exists());
     // The source goes on meanwhile.
     write(&store, 5);
