@@ -167,7 +167,7 @@ def measure(args, kind, scratch, rows, notes):
         notes.append({"kind": kind, "inodes": first["watch_inodes"], "names": first["watch_names"], "resident_kib": resident,
                       "seconds_to_first": watcher.seconds_to_first})
         changes = int(args.rate * args.interval)
-        # Written files are looked at after 45 s, with the looks of every 30 s: until then, a change costs less.
+        # Written files are looked at after 45 s, with the looks of every 60 s: until then, a change costs less.
         tree.run(int(args.rate * WARM_UP_SECONDS), args.rate)
         for number in range(args.rounds):
             before, cpu, began = watcher.figures(), watcher.cpu(), time.monotonic()

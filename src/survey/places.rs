@@ -318,9 +318,16 @@ impl Extension {
         (plain || word == Extension::NUMERIC || word == Extension::OTHER).then_some(word)
     }
 
+    /// An extension of at most 16 lower-case letters and digits.
+    pub(super) const fn of_short(text: &[u8]) -> Extension {
+        let mut padded = [0; 16];
+        padded.split_at_mut(text.len()).0.copy_from_slice(text);
+        Extension(padded)
+    }
+
     /// The bytes as a number.
     #[inline]
-    pub(super) fn bits(self) -> u128 {
+    pub(super) const fn bits(self) -> u128 {
         u128::from_ne_bytes(self.0)
     }
 

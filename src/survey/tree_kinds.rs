@@ -54,10 +54,54 @@ impl Kind {
             // The versions of a library: `libc.so.6`.
             return Programs;
         }
-        let text = extension.text();
-        KINDS.binary_search_by(|(known, _)| (*known).cmp(text)).map_or(Other, |at| KINDS[at].1)
+        let bits = extension.bits();
+        let mut slot = first_slot(bits);
+        loop {
+            // At most half of the slots are taken, so there is always an end.
+            match SLOTS[slot] {
+                0 => return Other,
+                row if BITS[usize::from(row) - 1] == bits => return KINDS[usize::from(row) - 1].1,
+                _ => slot = (slot + 1) % SLOT_COUNT,
+            }
+        }
     }
 }
+
+/// Where the search for an extension begins: Fibonacci hashing.
+const fn first_slot(bits: u128) -> usize {
+    let folded = (bits as u64) ^ (bits >> 64) as u64;
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOT_COUNT.ilog2())) as usize
+}
+
+/// The extensions of [`KINDS`] as numbers: every file of a survey is looked up here.
+static BITS: [u128; KINDS.len()] = {
+    let mut all = [0; KINDS.len()];
+    let mut row = 0;
+    while row < KINDS.len() {
+        all[row] = Extension::of_short(KINDS[row].0.as_bytes()).bits();
+        row += 1;
+    }
+    all
+};
+
+/// A power of two, more than twice the rows of [`KINDS`].
+const SLOT_COUNT: usize = 1024;
+
+/// A hash table with open addresses of the rows of [`KINDS`], from 1; 0 marks a free slot.
+static SLOTS: [u8; SLOT_COUNT] = {
+    assert!(KINDS.len() < u8::MAX as usize);
+    let mut slots = [0; SLOT_COUNT];
+    let mut row = 0;
+    while row < KINDS.len() {
+        let mut slot = first_slot(BITS[row]);
+        while slots[slot] != 0 {
+            slot = (slot + 1) % SLOT_COUNT;
+        }
+        row += 1;
+        slots[slot] = row as u8;
+    }
+    slots
+};
 
 /// Extensions in the order of their bytes.
 #[rustfmt::skip]

@@ -76,7 +76,9 @@ const OPERATION: &str = "watch";
 /// How often the queue of events is emptied.
 const TICK: Duration = Duration::from_millis(250);
 /// How long events on one place are collected before it is looked at.
-const SETTLE: Duration = Duration::from_secs(30);
+const SETTLE: Duration = Duration::from_secs(60);
+/// The share of the places that may be marked at which they are looked at earlier.
+const CROWDED_SHARE: usize = 4;
 /// The time by which written data is on the device: the kernel begins after 30 s, and looks every 5 s
 /// (`dirty_expire_centisecs`, `dirty_writeback_centisecs`).
 const WRITTEN_BACK: Duration = Duration::from_secs(45);
@@ -310,7 +312,8 @@ impl<'r> Watch<'r> {
                 (is_changed, document_due) = (true, Instant::now());
             }
             let now = Instant::now();
-            if now >= look_due || is_wanted || now >= document_due {
+            let is_crowded = self.marked.len() > self.request.most_pending / CROWDED_SHARE;
+            if now >= look_due || is_wanted || now >= document_due || is_crowded {
                 let is_marked = self.look();
                 is_changed |= self.look_at_written(now) || is_marked || !self.unreached.is_empty();
                 if !self.unreached.is_empty() && !self.reach_all(is_marked, is_wanted, observer) {

@@ -222,6 +222,7 @@ struct FileRow {
 }
 
 /// Whole days from `time` to `reference`; 0 and true if `time` is later.
+#[inline]
 fn age_days(time: Timestamp, reference: i64) -> (u64, bool) {
     let seconds = reference.saturating_sub(time.seconds);
     ((seconds / SECONDS_A_DAY).max(0) as u64, seconds < 0)
@@ -373,13 +374,14 @@ impl Collector {
     /// The row of a file at the name with index `ordinal`.
     #[inline]
     fn row(&self, stat: &Stat, ordinal: u32) -> FileRow {
+        let age = |time| age_days(time, self.reference_time);
         FileRow {
             size_bytes: self.share(stat.size_bytes, stat.link_count, ordinal),
             allocated_bytes: self.share(stat.allocated_bytes, stat.link_count, ordinal),
             is_sparse: stat.allocated_bytes < stat.size_bytes,
             link_count: stat.link_count,
             uid: stat.uid,
-            ages: [stat.mtime, stat.ctime, stat.atime].map(|time| age_days(time, self.reference_time)),
+            ages: [age(stat.mtime), age(stat.ctime), age(stat.atime)],
         }
     }
 
@@ -597,12 +599,14 @@ impl InodeVisitor for Collector {
                 continue;
             }
             let extension = Extension::of(name);
-            let sums = self.sums_at(&file, 1, extension);
+            let share = |bytes| self.share(bytes, link_count, 1);
+            let tally = self.tally(share(size_bytes), share(allocated_bytes));
             if let Some(position) = parent.position() {
-                self.offer_unlocated(position, &sums.tally, name);
+                self.offer_unlocated(position, &tally, name);
             }
-            shard.add_extension(extension, &sums.tally);
-            scan::Tally::add(own, &sums);
+            shard.add_extension(extension, &tally);
+            scan::Tally::add(&mut own.tally, &tally);
+            own.hues.add_file(share(size_bytes), file.traits, extension);
         }
         drop(shard);
         self.follow_up(worker, after, own);
