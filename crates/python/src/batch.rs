@@ -85,6 +85,9 @@ impl Batch {
 
     /// Adds a change; commits what waits first if they do not fit in a piece together.
     fn add(&self, py: Python<'_>, change: Change) -> PyResult<()> {
+        if lock(&self.store).is_none() {
+            return Err(PyValueError::new_err("the batch has ended"));
+        }
         let bytes = self.change_bytes + change.bytes();
         // Another thread may fill what this one has emptied.
         loop {

@@ -21,7 +21,7 @@ use crate::entries::{Stat, Walk, has_content};
 use crate::errors::{OrRaise, missing, unreadable};
 use crate::keys::{bytes_of, key_of, path_of};
 use crate::process::OfProcess;
-use crate::reading::{Slots, offsets_of, read_rows};
+use crate::reading::{Slots, offsets_of, read_rows, refuse_giant};
 use crate::table::Table;
 
 /// An open store.
@@ -47,7 +47,10 @@ fn look_up(store: &Store, keys: &[Key]) -> Result<std::result::Result<Vec<Found>
     let mut found = Vec::with_capacity(keys.len());
     for (at, key) in keys.iter().enumerate() {
         match store.entry(key)?.map(|listed| listed.entry) {
-            Some(entry) if has_content(entry.kind) => found.push(((&entry).into(), entry.size_bytes)),
+            Some(entry) if has_content(entry.kind) => {
+                refuse_giant(entry.size_bytes).map_err(|error| error.at(&key.to_path()))?;
+                found.push(((&entry).into(), entry.size_bytes));
+            }
             other => return Ok(Err((at, other.map(|entry| entry.kind)))),
         }
     }
@@ -114,6 +117,18 @@ impl Handle {
         drop(before);
         Ok(store)
     }
+
+    /// The store for what outlives a call: it must not keep it open for writing.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store); errors of writing what is not durable.
+    pub(crate) fn reading(&self, py: Python<'_>) -> PyResult<Store> {
+        let store = self.store(py)?;
+        match self.writable() {
+            true => py.detach(|| store.sync().and_then(|()| open(&self.path, false))).or_raise(py),
+            false => Ok(store),
+        }
+    }
 }
 
 #[pymethods]
@@ -155,6 +170,11 @@ impl Handle {
     #[getter]
     fn writable(&self) -> bool {
         self.writer == Some(std::process::id()) && !*lock(&self.is_closed)
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        *lock(&self.is_closed)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -314,14 +334,8 @@ impl Handle {
     #[pyo3(signature = (below, at = None))]
     fn table(&self, below: &Bound<'_, PyAny>, at: Option<&str>) -> PyResult<Table> {
         let (py, top) = (below.py(), key_of(below)?);
-        let store = self.store(py)?;
-        let is_writer = self.writable();
-        py.detach(|| match is_writer {
-            // A listing keeps its state, and must not keep the store open for writing.
-            true => store.sync().and_then(|()| Table::of(&open(&self.path, false)?, &top, at)),
-            false => Table::of(&store, &top, at),
-        })
-        .or_raise(py)
+        let store = self.reading(py)?;
+        py.detach(|| Table::of(&store, &top, at)).or_raise(py)
     }
 
     fn create_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
@@ -399,4 +413,10 @@ impl Handle {
 pub(crate) fn normal_key<'py>(key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let key_bytes = Key::parse(bytes_of(key)?).or_raise(key.py())?;
     Ok(PyBytes::new(key.py(), &path_of(&key_bytes)))
+}
+
+/// Descriptors of the locks that a forked child has from its parent, for it to close.
+#[pyfunction]
+pub(crate) fn inherited_locks() -> Vec<i32> {
+    granulo_store::inherited_locks()
 }

@@ -41,7 +41,7 @@ mod _granulo {
     #[pymodule_export]
     use crate::entries::{Stat, Walk};
     #[pymodule_export]
-    use crate::handle::{Handle, normal_key};
+    use crate::handle::{Handle, inherited_locks, normal_key};
     #[pymodule_export]
     use crate::reader::{Reader, order_of};
     #[pymodule_export]

@@ -256,7 +256,7 @@ impl Reader {
         let part = Part { rank, of_ranks, worker, of_workers, batch_files, drop_last };
         let (rows, names) = table.shared();
         let kind = Kind::named(order, rows.count() as u64, window, buckets).or_raise(py)?;
-        let store = store.get().store(py)?;
+        let store = store.get().reading(py)?;
         let files = rows.count() as u32;
         let scratch = scratch.map(Scratch::share);
         let (next_batch, run_bytes) = (part.first_from(first_batch), memory_bytes / 2);

@@ -55,10 +55,25 @@ impl<'b> Slots<'b> {
     }
 }
 
+/// Largest file that is read whole, as in the store.
+const WHOLE_BYTES: u64 = 1 << 30;
+
+/// Refuses a file that is too large, before memory for it is asked for.
+///
+/// # Errors
+/// It has more than 1 GiB.
+pub(crate) fn refuse_giant(size_bytes: u64) -> Result<()> {
+    if size_bytes <= WHOLE_BYTES {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::Usage, "read", "a file has more than 1 GiB, and is not read whole");
+    Err(error.advise("read it in pieces: Store.read_range"))
+}
+
 /// Offsets of contents in a buffer: one more than there are contents.
 ///
 /// # Errors
-/// There is no such row.
+/// There is no such row, or its file is too large.
 pub(crate) fn offsets_of(rows: &Rows, indices: &[u32]) -> Result<Vec<u64>> {
     let mut offsets = Vec::with_capacity(indices.len() + 1);
     let mut end = 0;
@@ -66,6 +81,7 @@ pub(crate) fn offsets_of(rows: &Rows, indices: &[u32]) -> Result<Vec<u64>> {
     for &index in indices {
         let no_row = || format!("there is no file {index} in a listing of {}", rows.count());
         let row = rows.get(index as usize).ok_or_else(|| Error::new(ErrorKind::Usage, "read", no_row()))?;
+        refuse_giant(row.size_bytes)?;
         end += row.size_bytes;
         offsets.push(end);
     }

@@ -116,9 +116,9 @@ impl Places {
                 piece.push(row);
                 at += 1;
             }
+            let offsets = offsets_of(rows, &piece)?;
             buffer.resize(length as usize, 0);
             read_rows(store, (rows, names), &piece, threads, &|| true, &mut buffer)?;
-            let offsets = offsets_of(rows, &piece)?;
             for (row, range) in piece.iter().zip(offsets.windows(2)) {
                 let content = &buffer[range[0] as usize..range[1] as usize];
                 let stretch = usize::from(self.stretch_of[*row as usize]);

@@ -104,3 +104,18 @@ def test_a_panic_of_the_thread_that_reads_is_an_error(store, tmp_path, capfd):
     # An error ends the sequence.
     assert list(batches) == []
     assert sum(len(indices) // 4 for indices, _, _ in reader(store, store.table(""))) == len(KEYS)
+
+
+def test_an_error_of_a_worker_keeps_its_message():
+    # torch makes the exception again, of the text of the traceback.
+    assert str(granulo.CorruptError("in worker 0")) == "in worker 0"
+
+
+def test_an_iterator_does_not_keep_a_store_open_for_writing(tmp_path):
+    with granulo.Store(tmp_path / "s", "x") as store:
+        store["a"] = b"1"
+        batches = iter(granulo.Shuffle(store.listing()))
+        next(batches)
+    with granulo.Store(tmp_path / "s", "r+") as store:
+        store["b"] = b"2"
+    del batches

@@ -191,3 +191,46 @@ def test_pyarrow_reads_and_writes_data_sets_through_it(tmp_path):
     back = pa.dataset.dataset("set", filesystem=through, partitioning=["group"]).to_table()
     assert sorted(back["value"].to_pylist()) == list(range(1000))
     fs.store.close()
+
+
+def test_a_move_onto_or_below_itself_is_refused(tmp_path):
+    fs = GranuloFileSystem(tmp_path / "s", mode="x", skip_instance_cache=True)
+    fs.pipe({"a": b"1", "d/a": b"2"})
+    for source, target, recursive in [("a", "/a", False), ("d/a", "d", False), ("d", "d/", True), ("d", "d/sub", True)]:
+        with pytest.raises(granulo.UsageError):
+            fs.mv(source, target, recursive=recursive)
+        assert (fs.cat_file("a"), fs.cat_file("d/a")) == (b"1", b"2")
+    with pytest.raises(NotADirectoryError):
+        fs.rmdir("a")
+    fs.store.put("tool", b"#!", mode=0o755)
+    fs.mv("tool", "moved")
+    assert fs.info("moved")["mode"] == 0o100755
+    fs.store.close()
+
+
+def test_a_file_system_is_kept_by_its_path_until_its_store_is_closed(tmp_path):
+    path = tmp_path / "s"
+    with granulo.Store(path, "x") as store:
+        store["a"] = b"1"
+        of_store = fsspec.filesystem("granulo", store=store)
+        assert of_store.cat_file("a") == b"1"
+    with granulo.Store(path) as store:
+        assert fsspec.filesystem("granulo", store=store).cat_file("a") == b"1"
+    kept = fsspec.filesystem("granulo", store=os.fspath(path))
+    assert fsspec.filesystem("granulo", store=os.fspath(path)) is kept
+    kept.store.close()
+    with pytest.raises(ValueError):
+        kept.exists("a")
+    assert fsspec.filesystem("granulo", store=os.fspath(path)).cat_file("a") == b"1"
+
+
+@pytest.mark.parametrize("mode", ["r", "a", "r+"])
+def test_a_file_system_pickles_for_reading(tmp_path, mode):
+    path = tmp_path / "s"
+    with granulo.Store(path, "x") as store:
+        store["a"] = b"1"
+    fs = GranuloFileSystem(path, mode=mode, skip_instance_cache=True)
+    again = pickle.loads(pickle.dumps(fs))
+    assert again.cat_file("a") == b"1" and not again.store.writable
+    again.store.close()
+    fs.store.close()

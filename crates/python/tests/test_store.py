@@ -177,6 +177,29 @@ def test_large_and_sparse_files_and_ranges(tmp_path):
         assert store.status()["files"] == 2
         with pytest.raises(TypeError):
             store["text"] = "not bytes"
+        for array in (np.ones(3, np.float16), np.ones((2, 3), order="F"), np.arange(9)[::2], np.empty((0, 3))):
+            store["array"] = array
+            assert store["array"] == array.tobytes()
+
+
+def test_a_giant_file_is_refused_before_there_is_memory_for_it(tmp_path):
+    with open(tmp_path / "giant", "wb") as file:
+        file.truncate(1 << 40)
+    granulo.Store(tmp_path / "s", "x").close()
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "giant").rename(tmp_path / "tree" / "giant")
+    command = [sys.executable, "-m", "granulo._command", "store", "import", tmp_path / "s", tmp_path / "tree"]
+    subprocess.run(command, check=True, capture_output=True)
+    with granulo.Store(tmp_path / "s") as store:
+        listing = store.listing()
+        for read in (
+            lambda: store.read_many(["giant"]),
+            lambda: listing.read_many([0]),
+            lambda: list(granulo.Shuffle(listing)),
+            lambda: list(granulo.Shuffle(listing, scratch=tmp_path, memory_bytes=1 << 20)),
+        ):
+            with pytest.raises(granulo.UsageError, match="1 GiB"):
+                read()
 
 
 def test_a_batch_is_all_or_nothing(tmp_path):
@@ -193,6 +216,11 @@ def test_a_batch_is_all_or_nothing(tmp_path):
         assert list(store) == ["b"]
         with pytest.raises(ValueError), store.batch() as batch:
             batch["x/../y"] = b""
+        with store.batch() as batch:
+            batch["c"] = b"3"
+        with pytest.raises(ValueError, match="ended"):
+            batch["late"] = b"4"
+        assert list(store) == ["b", "c"]
 
 
 def test_a_batch_is_committed_in_pieces_of_what_fits(tmp_path):

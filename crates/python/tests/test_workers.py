@@ -14,6 +14,30 @@ import pytest
 from conftest import KEYS, content_of, write_files
 
 
+def test_a_child_does_not_keep_the_lock_of_a_parent_that_is_killed(tmp_path):
+    path = tmp_path / "s"
+    told, gone = os.pipe(), os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        store = granulo.Store(path, "x")
+        store["a"] = b"1"
+        if os.fork() == 0:
+            # The child of the writer outlives it, until this test closes its end.
+            os.close(gone[1])
+            os.write(told[1], b"x")
+            os.read(gone[0], 1)
+            os._exit(0)
+        os.read(told[0], 1)
+        os.write(told[1], b"y")
+        os._exit(0)
+    os.waitpid(parent, 0)
+    assert os.read(told[0], 1) == b"y"
+    with granulo.Store(path, "r+") as store:
+        store["b"] = b"2"
+        assert list(store) == ["a", "b"]
+    os.close(gone[1])
+
+
 def digest_of(shuffle, worker, workers):
     """Digest of each batch that is this worker's: of rows and contents."""
     return [

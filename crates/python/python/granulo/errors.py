@@ -28,6 +28,9 @@ class StoreError(OSError):
     """Base of all exceptions of granulo: ``errno``, ``strerror`` (prose) and, for a key, ``filename``."""
 
     def __str__(self) -> str:
+        if self.strerror is None:
+            # Made of a message alone, as torch does with those of its workers.
+            return super().__str__()
         if self.filename is not None:
             return f"{self.strerror}: {self.filename!r}"
         return str(self.strerror)

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, make_instance
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, _Cached, make_instance
 
 from . import _granulo
 from .errors import DirectoryError, ExistsError, NotFoundError, StoreError, UsageError
@@ -42,7 +42,19 @@ class _CurrentDirectory:
         return os.getcwd()
 
 
-class GranuloFileSystem(AbstractFileSystem):
+class _Kept(_Cached):
+    """Kept by their arguments, as fsspec does; not by a store, which they name by path only, nor once it is closed."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        if isinstance(args[0] if args else options.get("store"), Store):
+            options["skip_instance_cache"] = True
+        found = super().__call__(*args, **options)
+        if found.store.closed and cls._cache.pop(found._fs_token, None) is not None:
+            found = super().__call__(*args, **options)
+        return found
+
+
+class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
     """Files of a store. ``store``: its path, or an open :class:`granulo.Store`; ``mode``: as in that."""
 
     protocol = "granulo"
@@ -73,11 +85,9 @@ class GranuloFileSystem(AbstractFileSystem):
         return f"{SCHEME}{os.fspath(self.store.path)}{SEPARATOR}{self._strip_protocol(name)}"
 
     def __reduce__(self) -> Any:
-        """By the path that was opened: one that was given may be relative to another directory."""
-        path, given, options = self.store.path, self.storage_args, self.storage_options
-        if given:
-            return make_instance, (type(self), (path, *given[1:]), options)
-        return make_instance, (type(self), (), {**options, "store": path})
+        """By the path that was opened, for reading: one that was given may be relative to another directory."""
+        options = {**self.storage_options, "store": self.store.path, "mode": "r", "threads": self.threads}
+        return make_instance, (type(self), (), options)
 
     def _about(self, key: str, stat: _granulo.Stat) -> dict[str, Any]:
         kind = stat.kind if stat.kind in ("file", "directory") else "link" if stat.kind == "symlink" else "other"
@@ -98,7 +108,7 @@ class GranuloFileSystem(AbstractFileSystem):
     def exists(self, path: str, **options: Any) -> bool:
         try:
             self.info(path)
-        except (StoreError, ValueError):
+        except (NotFoundError, UsageError):
             return False
         return True
 
@@ -192,10 +202,17 @@ class GranuloFileSystem(AbstractFileSystem):
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
-        if self.isdir(source):
+        own, new = (_granulo.normal_key(key) + b"/" for key in (source, target))
+        if new.startswith(own):
+            # fsspec moves by copying and removing: that would remove the copy as well.
+            raise UsageError(22, "it is the same object, or below it", target)
+        about = self.info(source)
+        if about["type"] == "directory":
             self.makedirs(target, exist_ok=True)
+        elif about["type"] == "link":
+            raise UsageError(22, "it is a symbolic link, which is not copied", source)
         else:
-            self.store.put(target, self.store[source])
+            self.store.put(target, self.store[source], about["mode"])
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         key = self._strip_protocol(path)
@@ -213,7 +230,10 @@ class GranuloFileSystem(AbstractFileSystem):
             raise ExistsError(17, "it exists", key)
 
     def rmdir(self, path: str) -> None:
-        self.store.remove(self._strip_protocol(path))
+        key = self._strip_protocol(path)
+        if self.info(key)["type"] != "directory":
+            raise NotADirectoryError(20, "it is not a directory", key)
+        self.store.remove(key)
 
     def rm_file(self, path: str) -> None:
         key = self._strip_protocol(path)

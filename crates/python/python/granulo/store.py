@@ -32,7 +32,16 @@ def _bytes_of(content: Any) -> bytes:
     """Content as ``bytes``: of anything with the buffer protocol, but not of ``str``."""
     if isinstance(content, bytes):
         return content
-    return memoryview(content).cast("B").tobytes()
+    return memoryview(content).tobytes()
+
+
+def _leave_locks() -> None:
+    """In a forked child: the locks of stores that its parent writes are the parent's alone, and end with it."""
+    for descriptor in _granulo.inherited_locks():
+        os.close(descriptor)
+
+
+os.register_at_fork(after_in_child=_leave_locks)
 
 
 def _rows_of(rows: Any, count: int) -> npt.NDArray[np.uint32]:

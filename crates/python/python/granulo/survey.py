@@ -80,10 +80,14 @@ class Survey(Document):
         import pyarrow as pa
 
         buckets = self["distributions"][distribution]["buckets"]
-        kinds = {"low": pa.uint64(), "high": pa.float64(), "count": pa.uint64(), "sum": pa.float64()}
+        # Integers above 2^53 are no floating-point numbers to pyarrow.
+        kinds = {
+            "low": (int, pa.uint64()), "high": (float, pa.float64()),
+            "count": (int, pa.uint64()), "sum": (float, pa.float64()),
+        }
         columns = {
-            name: pa.array([None if row[name] is None else row[name] for row in buckets], kind)
-            for name, kind in kinds.items()
+            name: pa.array([None if row[name] is None else number(row[name]) for row in buckets], kind)
+            for name, (number, kind) in kinds.items()
         }
         return pa.table(columns)
 
