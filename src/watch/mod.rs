@@ -77,7 +77,7 @@ const OPERATION: &str = "watch";
 const TICK: Duration = Duration::from_millis(250);
 /// How long events on one place are collected before it is looked at.
 const SETTLE: Duration = Duration::from_secs(60);
-/// The share of the places that may be marked at which they are looked at earlier.
+/// Places are looked at earlier once one in so many of those that may be marked is.
 const CROWDED_SHARE: usize = 4;
 /// The time by which written data is on the device: the kernel begins after 30 s, and looks every 5 s
 /// (`dirty_expire_centisecs`, `dirty_writeback_centisecs`).

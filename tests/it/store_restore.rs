@@ -55,11 +55,13 @@ fn a_resumed_export_keeps_what_it_cannot_replace() {
 fn a_new_file_system_is_an_empty_target() {
     let (sandbox, home) = store();
     put(&home, "key", b"content");
+    put(&home, "lost+found/#7", b"of the one that was imported");
     let out = sandbox.path().join("out");
     fs::create_dir_all(out.join("lost+found")).unwrap();
     if is_root() {
         on("export", &home, [&out]).ended(0);
         assert_eq!(names(&out), ["key", "lost+found"]);
+        assert_eq!(names(&out.join("lost+found")), ["#7"]);
         fs::remove_file(out.join("key")).unwrap();
     }
     write_file(out.join("lost+found/#12"), 1);

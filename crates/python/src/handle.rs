@@ -121,11 +121,17 @@ impl Handle {
     /// The store for what outlives a call: it must not keep it open for writing.
     ///
     /// # Errors
-    /// As [`store`](Self::store); errors of writing what is not durable.
+    /// As [`store`](Self::store).
     pub(crate) fn reading(&self, py: Python<'_>) -> PyResult<Store> {
         let store = self.store(py)?;
         match self.writable() {
-            true => py.detach(|| store.sync().and_then(|()| open(&self.path, false))).or_raise(py),
+            true => py
+                .detach(|| match store.sync() {
+                    Ok(()) => open(&self.path, false),
+                    // Only this one has what cannot be made durable.
+                    Err(_) => Ok(store.clone()),
+                })
+                .or_raise(py),
             false => Ok(store),
         }
     }

@@ -200,6 +200,11 @@ def test_a_move_onto_or_below_itself_is_refused(tmp_path):
         with pytest.raises(granulo.UsageError):
             fs.mv(source, target, recursive=recursive)
         assert (fs.cat_file("a"), fs.cat_file("d/a")) == (b"1", b"2")
+    with pytest.raises(granulo.UsageError):
+        fs.mv("", "sub", recursive=True)
+    fs.mv("*", "sub", recursive=True)
+    assert (fs.cat_file("sub/a"), fs.cat_file("sub/d/a"), fs.exists("a")) == (b"1", b"2", False)
+    fs.mv("sub/a", "a")
     with pytest.raises(NotADirectoryError):
         fs.rmdir("a")
     fs.store.put("tool", b"#!", mode=0o755)

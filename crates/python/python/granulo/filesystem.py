@@ -202,7 +202,8 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
-        own, new = (_granulo.normal_key(key) + b"/" for key in (source, target))
+        # Everything is below the root.
+        own, new = (key and key + b"/" for key in map(_granulo.normal_key, (source, target)))
         if new.startswith(own):
             # fsspec moves by copying and removing: that would remove the copy as well.
             raise UsageError(22, "it is the same object, or below it", target)
@@ -213,6 +214,14 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
             raise UsageError(22, "it is a symbolic link, which is not copied", source)
         else:
             self.store.put(target, self.store[source], about["mode"])
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
+        # Expanded once: afterwards, a pattern may match what was copied.
+        sources = self.expand_path(path1)
+        if not isinstance(path2, list) and sources == [self._strip_protocol(path2)]:
+            raise UsageError(22, "it is the same object, or below it", path2)
+        self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
+        self.rm(sources, recursive=recursive, maxdepth=maxdepth)
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         key = self._strip_protocol(path)

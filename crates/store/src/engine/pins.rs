@@ -115,7 +115,7 @@ impl Engine {
                 "this user may not write there",
                 "read it again while nobody compacts the store, or as a user who may write there",
             ),
-            Some(_) => ("a bucket keeps nothing for readers", "read it again while nobody compacts the store"),
+            Some(_) => ("in a bucket, nothing is kept for readers", "read it again while nobody compacts the store"),
         };
         let cause = format!("{why}, and {cause}");
         Error::new(ErrorKind::Busy, "keep what is being read from being freed in", cause)

@@ -143,8 +143,8 @@ impl Engine {
             return Ok(Accepted { freed: 0, unread });
         }
         given_back += emptied.len() as u64;
-        // What the index has no segment of is accepted for good once it is released: every index that is built from the
-        // log would miss it again. First, so that an end of this process leaves it to be accepted again.
+        // What was begun and is not in the index is released, so that no index that is built from the log misses it
+        // again. That comes first: if this process ends, it is still there to be accepted.
         if !self.completeness_of(&self.view().state.notes).is_empty() {
             self.release_alone(&self.lost_segments()?)?;
         }
@@ -159,8 +159,8 @@ impl Engine {
 
     /// Segments that were begun, and are neither released nor in the index.
     fn lost_segments(&self) -> Result<Released> {
-        let state = self.view().state.clone();
         let writer = self.writer()?;
+        let state = self.view().state.clone();
         let is_lost =
             |number: &SegmentNumber| !state.segments.contains_key(number) && !writer.released.has_segment(*number);
         let mut lost = Released::default();

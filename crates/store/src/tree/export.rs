@@ -245,8 +245,10 @@ impl<'e> Walker<'e> {
 
     fn make(&self, parent: &TargetDirectory<'e>, key: &Key) -> std::result::Result<OwnedFd, Errno> {
         let name = c_name(key);
+        // That of a new file system, which is empty.
+        let is_of_system = self.levels.len() == 1 && name.to_bytes() == LOST_AND_FOUND.as_bytes();
         match mkdirat(&parent.handle, &name, Mode::RWXU) {
-            Err(Errno::EXIST) if self.export.options.resume => {
+            Err(Errno::EXIST) if self.export.options.resume || is_of_system => {
                 let opened = open_directory(&parent.handle, &name)?;
                 let mode = status(&opened)?.mode;
                 if mode & 0o700 != 0o700 {

@@ -22,6 +22,7 @@ use super::Ledger;
 use super::posix::{FileStatus, Identity, open_directory, open_parent, sorted_names, status, status_at};
 use super::selection::Selection;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::Time;
 use crate::format::key::Key;
 
 /// Directories on the current path that are kept open besides the root.
@@ -53,6 +54,8 @@ struct Level {
     names: std::vec::IntoIter<Box<CStr>>,
     handle: Option<Arc<OwnedFd>>,
     identity: Identity,
+    /// When it was changed last, as of before its names were read.
+    changed: (Time, Time),
     key: Key,
 }
 
@@ -148,8 +151,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
             };
             let status = match status_at(&directory, &name) {
                 Ok(status) => status,
-                // It is gone since its directory was read: nothing is left unread.
-                Err(Errno::NOENT) => continue,
+                Err(Errno::NOENT) if self.may_be_removed(&directory) => continue,
                 Err(errno) => {
                     self.unread += 1;
                     self.ledger.report_io("read", &self.path_of(&key), errno);
@@ -190,7 +192,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
                     self.enter(found);
                 }
             }
-            Err(Errno::NOENT) => return false,
+            Err(Errno::NOENT) if self.may_be_removed(&found.directory) => return false,
             Err(errno) => {
                 self.unread += 1;
                 self.ledger.report_io("read the directory", &self.path_of(&found.key), errno);
@@ -223,8 +225,16 @@ impl<'l, 'w> SourceTree<'l, 'w> {
             names: names.into_iter(),
             handle: Some(found.directory.clone()),
             identity: found.status.identity,
+            changed: (found.status.mtime, found.status.ctime),
             key: found.key.clone(),
         });
+    }
+
+    /// Whether a name that is not found may have been removed since its directory was read: only then is it gone. Else
+    /// the file system lists what it does not find.
+    fn may_be_removed(&self, directory: &OwnedFd) -> bool {
+        let before = self.levels.last().map(|level| level.changed);
+        status(directory).is_ok_and(|now| Some((now.mtime, now.ctime)) != before)
     }
 
     /// Ends the deepest directory, and reopens its parent if that was closed.
@@ -324,6 +334,8 @@ mod tests {
         for file in ["a", "z"] {
             fs::write(root.join(file), "").unwrap();
         }
+        // A clock may be too coarse to tell that from the removals.
+        fs::File::open(root).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
         let progress = Progress::default();
         let ledger = Ledger::new(&progress);
         let mut tree = SourceTree::open(root, Key::parse("p").unwrap(), bounds(), &ledger).unwrap();

@@ -214,8 +214,6 @@ fn serve_source(
             Some(Frame::GetBytes(device, path, offset, length)) => {
                 let is_named = files.contains(&(device, path.clone())) && length <= LONGEST_READ_BYTES;
                 let file = ImageFile { device, path, size_bytes: offset, kind: FileKind::Segment };
-                // Whoever makes the copy asks whether this side is still there, and then has it take its place.
-                *may_be_done = length == 0;
                 let mut bytes = Vec::new();
                 let read = match length {
                     _ if !is_named => Err(strange()),
@@ -224,6 +222,8 @@ fn serve_source(
                     _ => source.read(&file, offset, length as usize, &mut bytes),
                 };
                 pace.spend(bytes.len() as u64)?;
+                // Whoever makes the copy asks whether this side is still there, and then has it take its place.
+                *may_be_done = length == 0;
                 read.map(|()| Frame::Bytes(bytes))
             }
             Some(Frame::Hello(_) | Frame::Image(_) | Frame::Bytes(_)) => return Err(peer.at(strange())),
