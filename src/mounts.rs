@@ -29,8 +29,8 @@ pub(crate) struct Mount {
     pub source: OsString,
     /// Whether neither the mount nor the file system is read-only.
     pub is_writable: bool,
-    /// Options of the mount, then those of the file system that are not among them; separated by commas, printable
-    /// ([`escape`]).
+    /// Options of the mount, then those of the file system that are not among them, without its `ro` or `rw`; separated
+    /// by commas, printable ([`escape`]).
     pub options: String,
 }
 
@@ -94,7 +94,7 @@ fn parse_mount(row: &[u8]) -> Option<Mount> {
     let of_file_system = rest.next().unwrap_or_default().split(|&byte| byte == b',');
     let is_writable = options.iter().copied().chain(of_file_system.clone()).all(|option| option != b"ro");
     for option in of_file_system {
-        // Whether this mount may be written to, its own options say.
+        // Its `ro` or `rw` would contradict the mount's own; `is_writable` takes both into account.
         if !options.contains(&option) && !matches!(option, b"" | b"ro" | b"rw") {
             options.push(option);
         }

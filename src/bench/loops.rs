@@ -40,12 +40,14 @@ impl Loop {
         let mut arguments =
             vec!["--find".into(), "--show".into(), "--direct-io=on".into(), image.as_os_str().to_owned()];
         let device = programs::run(OPERATION, "losetup", &arguments, lock).or_else(|_| {
-            arguments.remove(2);
+            // Before util-linux 2.38, losetup fails after it has attached a device that cannot do direct I/O.
+            devices_below(image).iter().try_for_each(|left| detach(left))?;
+            arguments.retain(|argument| argument != "--direct-io=on");
             programs::run(OPERATION, "losetup", &arguments, lock)
         })?;
         let path = PathBuf::from(device.trim());
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Older versions report that it could not be done, and continue.
+        // Newer versions succeed where the kernel leaves direct I/O off.
         let is_direct = line(&format!("/sys/block/{name}/loop/dio")) == "1";
         Ok(Loop { path, is_direct })
     }

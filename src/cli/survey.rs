@@ -20,7 +20,7 @@ use crate::survey::run::{
     CheckpointPlan, Incremental, MemoryBound, MethodChoice, NcduTarget, Outcome, Request, Shard, take,
 };
 use crate::survey::source::STANDARD_INPUT;
-use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
+use crate::survey::{HardLinks, Method, Options, Snapshots, Survey, fsstats};
 use crate::units::{escape, escape_path, parse_size};
 
 /// Measure the files below PATHs in one pass: sizes, space, ages, names, and where the small files are
@@ -385,7 +385,13 @@ impl SurveyArguments {
             let path = escape_path(path);
             output::note(&format!("interrupted; resume with: granulo survey --resume {path}{}", self.results_again()));
         } else if !survey.origin.complete {
-            output::note("interrupted; the summary above is partial (with -o, a survey can be resumed)");
+            output::note(match survey.origin.method {
+                Method::InodeScan => {
+                    "interrupted: the result is partial, and an inode scan cannot be resumed (--method walk can)"
+                }
+                _ if self.output.is_some() => "interrupted: the result is partial, and no checkpoint was written",
+                _ => "interrupted: the result is partial (with -o, a survey can be resumed)",
+            });
         }
         printed?;
         let amiss = survey.counts.errors > 0 || !survey.origin.complete || !warnings.is_empty();

@@ -172,10 +172,10 @@ fn change(info: &mut Info, new: &NewAttributes, now: Time) {
             *value = acl.encode();
         }
     }
-    let is_owner = new.uid.is_some() || new.gid.is_some();
-    // chown(2) that changes neither owner nor group asks for nothing else.
-    let is_nothing = new.mode.is_none() && new.size.is_none() && new.atime.is_none() && new.mtime.is_none();
-    if !is_directory && new.mode.is_none() && (is_owner || is_nothing) {
+    let sets_owner = new.uid.is_some() || new.gid.is_some();
+    let sets_other = new.mode.is_some() || new.size.is_some() || new.atime.is_some() || new.mtime.is_some();
+    // A request that sets nothing at all is a chown(2) to -1 and -1, which drops set-id bits as any other does.
+    if !is_directory && new.mode.is_none() && (sets_owner || !sets_other) {
         info.drop_set_id();
     }
     info.attributes.uid = new.uid.unwrap_or(info.attributes.uid);

@@ -115,12 +115,13 @@ impl Device {
                 self.send(&failed(header.unique, Errno::IO.raw_os_error()));
                 continue;
             };
-            if major != MAJOR || minor < LEAST_MINOR {
+            // Linux 5.11 and 5.12 have that version, too, but not the long header of FUSE_SETXATTR.
+            if major != MAJOR || minor < LEAST_MINOR || capabilities & can::SETXATTR_EXT == 0 {
                 self.send(&failed(header.unique, Errno::PROTO.raw_os_error()));
                 let cause = format!("the kernel speaks FUSE {major}.{minor}, and {MAJOR}.{LEAST_MINOR} is needed");
                 return Err(Error::new(ErrorKind::NewerVersion, "mount at", cause)
                     .at(&self.target)
-                    .advise("use Linux 5.11 or later"));
+                    .advise("use Linux 5.13 or later"));
             }
             // The kernel looks at times before it uses content that it has cached, but not for symbolic links.
             let wanted = match is_read_only {
@@ -208,7 +209,17 @@ pub(crate) fn unmount_at(target: &Path) -> Result<Unmounted> {
             Ok(()) => Ok(Unmounted::WhenUnused),
             Err(error) => Err(Error::io("unmount", target, error.into())),
         },
-        Err(Errno::PERM) => fusermount::unmount(target).map(|()| Unmounted::Now),
+        Err(Errno::PERM) => {
+            let mut unmounted = fusermount::unmount(target, false);
+            while unmounted.is_err() && began.elapsed() < BUSY {
+                sleep(10 * POLL);
+                unmounted = fusermount::unmount(target, false);
+            }
+            match unmounted {
+                Ok(()) => Ok(Unmounted::Now),
+                Err(_) => fusermount::unmount(target, true).map(|()| Unmounted::WhenUnused),
+            }
+        }
         Err(error) => Err(Error::io("unmount", target, error.into())),
     }
 }

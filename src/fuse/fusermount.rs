@@ -69,8 +69,8 @@ pub(super) fn mount(source: &Path, target: &Path, flags: MountFlags, allow_other
 ///
 /// # Errors
 /// As [`mount`].
-pub(super) fn unmount(target: &Path) -> Result<()> {
-    let output = Command::new(PROGRAM).arg("-u").arg("--").arg(target).output();
+pub(super) fn unmount(target: &Path, is_lazy: bool) -> Result<()> {
+    let output = Command::new(PROGRAM).arg(if is_lazy { "-uz" } else { "-u" }).arg("--").arg(target).output();
     let output = output.map_err(|error| missing("unmount", target, &error))?;
     if output.status.success() { Ok(()) } else { Err(refused("unmount", target, &output)) }
 }

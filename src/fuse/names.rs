@@ -284,9 +284,20 @@ impl FileSystem {
             // Nothing of it is read yet: most files that are removed are not in use.
             Kind::File | Kind::Large => _ = self.open_handle(number, state)?,
             _ => {
-                self.info(live, state)?;
-                if !is_last {
-                    self.commit(live, state)?;
+                let known = self.info(live, state).map(drop);
+                match (known, is_last) {
+                    (known, false) => {
+                        known?;
+                        self.commit(live, state)?;
+                    }
+                    (Ok(()), true) => {}
+                    // What is damaged can be removed, and is until then what the index says.
+                    (Err(_), true) => {
+                        let Entry { mode, uid, gid, mtime, ctime, .. } = *entry;
+                        let ctime = Some(ctime);
+                        let attributes = Attributes { mode, uid, gid, mtime, ctime, ..Attributes::default() };
+                        state.info = Some(Info::new(attributes));
+                    }
                 }
             }
         }

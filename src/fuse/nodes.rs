@@ -137,11 +137,13 @@ impl Table {
 }
 
 impl Nodes {
-    /// The kernel has met an object under a name.
+    /// The kernel has met an object under a name, which is the first of its names from then on: beside a writer, the
+    /// others may be gone by now.
     pub(super) fn met(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
         let mut table = lock(&self.table);
         table.nodes.get_or_make(number).add_look_up();
-        if !table.names(number).any(|known| known == (directory, name)) {
+        if table.nodes.get(number).and_then(Node::place) != Some((directory, name)) {
+            table.unname(number, (directory, name));
             table.name(number, directory, name);
         }
     }

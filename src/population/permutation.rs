@@ -2,7 +2,7 @@
 //!
 //! A Feistel network over the smallest power of two that holds `n`, applied repeatedly until the result is below `n`
 //! (cycle walking) (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002): fewer than two
-//! applications on average.
+//! applications on average, from n = 3 on.
 
 use crate::random::{STEP, mix};
 

@@ -23,7 +23,7 @@ pub struct Profile {
     pub sizes: Distribution,
     /// Relative ages: youngest first, each with its weight.
     pub ages: Vec<(f64, u64)>,
-    /// Share of the files by depth of their directory.
+    /// Files by depth of their directory.
     pub depths: Distribution,
 }
 
@@ -50,7 +50,7 @@ pub fn find(name: &str) -> Option<Profile> {
     all().into_iter().find(|profile| profile.name == name)
 }
 
-/// Adds a point to the profile that it belongs to.
+/// Adds a point to its profile: the last one, or a new one, since the rows of a profile are adjacent in the table.
 fn add(profiles: &mut Vec<Profile>, point: GeriatrixPoint) {
     let name = format!("{PREFIX}{}", point.profile.replace('_', "-"));
     if profiles.last().is_none_or(|last| last.name != name) {
@@ -59,6 +59,7 @@ fn add(profiles: &mut Vec<Profile>, point: GeriatrixPoint) {
     }
     let Some(profile) = profiles.last_mut() else { return };
     match point.kind {
+        // The table also lists sizes, ages and depths that no file has.
         _ if point.weight == 0 => {}
         "size" => profile.sizes.add(point.x as u64, point.weight),
         "age" => profile.ages.push((point.x, point.weight)),

@@ -281,7 +281,8 @@ pub(super) fn sentences(study: &Study) -> Vec<String> {
     sentences
 }
 
-/// The smallest cache for the lowest miss ratio that any cache reaches, with the block size that needs the least.
+/// The smallest cache for the lowest requested miss ratio that a cache reaches, with the block size that needs the
+/// least.
 fn least_cache_sentence(study: &Study) -> Option<String> {
     let number = study.block_sizes.first()?.targets.len();
     let least = |at: usize| {

@@ -24,7 +24,7 @@ use super::tree::{DirectoryTree, Sums};
 use super::{Counts, Options, OtherAllocated, OverheadBySize};
 use crate::distribution::{Distribution, Encoded};
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::{read_bounded, write_atomically};
+use crate::io::write_atomically;
 use crate::plan::Padding;
 use crate::scan::division::Division;
 use crate::scan::links::SeenLink;
@@ -283,8 +283,7 @@ impl Checkpoint {
     /// # Errors
     /// [`ErrorKind::NotRecognised`], [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`], or any error of reading.
     pub fn read(path: &Path) -> Result<Checkpoint> {
-        let bytes = read_bounded("read the checkpoint", path)?;
-        Checkpoint::parse(&bytes).map_err(|error| error.at(path))
+        Checkpoint::parse(&KIND.read(path)?).map_err(|error| error.at(path))
     }
 
     /// Reads a checkpoint from bytes; see [`read`](Self::read).

@@ -85,6 +85,7 @@ pub fn overlapping_roots(surveys: &[Survey]) -> Vec<&str> {
             }
         }
     }
+    overlapping.sort_unstable();
     overlapping.dedup();
     overlapping
 }

@@ -22,7 +22,7 @@ use super::places::Tally;
 use super::request::{Request, machines, named, origin};
 use super::sealed::Kind;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::{read_bounded, write_atomically};
+use crate::io::write_atomically;
 use crate::mounts::mounts;
 use crate::scan::division::Division;
 use crate::scan::walk::Remainder;
@@ -95,7 +95,7 @@ impl Part {
         if !KIND.is_at(path).map_err(|error| Error::io(operation, path, error))? {
             return Ok(None);
         }
-        Part::parse(&read_bounded(operation, path)?).map(Some).map_err(|error| error.at(path))
+        Part::parse(&KIND.read(path)?).map(Some).map_err(|error| error.at(path))
     }
 
     /// Reads a part from bytes; see [`read`](Self::read).

@@ -181,6 +181,8 @@ pub(crate) fn named(survey: Survey, origin: Origin) -> Survey {
     let mut survey = Survey { origin, ..survey };
     survey.places.iter_mut().for_each(|places| places.name_owners(owner_name));
     if survey.origin.anonymous {
+        // It may name a device or a root.
+        survey.origin.method_reason.clear();
         survey.places.iter_mut().for_each(|places| places.anonymise());
         survey.tree.iter_mut().for_each(|tree| tree.anonymise());
         survey.errors.anonymise();
@@ -191,4 +193,18 @@ pub(crate) fn named(survey: Survey, origin: Origin) -> Survey {
 /// The name of an owner on this machine, escaped.
 fn owner_name(uid: u32) -> Option<String> {
     uzers::get_user_by_uid(uid).map(|user| escape(user.name().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_anonymous_survey_does_not_say_why_a_device_was_not_read() {
+        let method_reason = "cannot read the inodes of /dev/mapper/acme-home: Permission denied".to_owned();
+        for anonymous in [false, true] {
+            let origin = Origin { anonymous, method_reason: method_reason.clone(), ..Origin::default() };
+            assert_eq!(named(Survey::default(), origin).origin.method_reason.is_empty(), anonymous);
+        }
+    }
 }

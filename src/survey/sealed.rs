@@ -33,6 +33,19 @@ impl Kind {
         [self.name, &words[0][..], &words[1][..], body].concat()
     }
 
+    /// Reads a file of this kind, however long it is: another one is refused after its first bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotRecognised`], or any error of reading.
+    pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        let fail = |error| Error::io(self.operation, path, error);
+        if !self.is_at(path).map_err(fail)? {
+            let cause = format!("it is not a granulo {}", self.noun);
+            return Err(Error::new(ErrorKind::NotRecognised, self.operation, cause).at(path));
+        }
+        std::fs::read(path).map_err(fail)
+    }
+
     /// The body of a file.
     ///
     /// # Errors

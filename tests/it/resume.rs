@@ -241,7 +241,7 @@ fn checkpoints_on_the_way_change_nothing_and_are_gone_at_the_end() {
 fn without_a_place_for_a_checkpoint_an_interrupted_survey_says_so() {
     let long = Long::new(100, 100);
     let Some(ran) = long.interrupt(100, &args![long.path("t")]) else { return };
-    assert!(ran.said().contains("the summary above is partial"), "{}", ran.said());
+    assert!(ran.said().contains("the result is partial (with -o, a survey can be resumed)"), "{}", ran.said());
     assert_eq!(ran.json()["complete"], false);
 }
 

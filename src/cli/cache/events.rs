@@ -23,7 +23,8 @@ pub(super) struct Events {
     /// Whether mapping a file, or running it as a program, counts as reading it.
     with_maps: bool,
     counts: Counts,
-    /// Where the last request of an open, or of a file, ended: for requests without an offset.
+    /// Where the last request of an open (`true`, its number) or, without opens, of a file (`false`) ended: for
+    /// requests without an offset.
     positions: HashMap<(bool, u32), u64>,
     /// An event that follows from the previous operation.
     next: Option<Event>,
@@ -61,7 +62,7 @@ impl Events {
         let size = operation.file_size_bytes.map(|size_bytes| Event::Size { file, size_bytes });
         match operation.kind {
             Kind::Read | Kind::Write => {
-                let event = self.request(operation, number)?;
+                let event = self.request(operation, number);
                 // A read leaves the size unchanged; the size after a write is known only then.
                 match (operation.kind, size) {
                     (Kind::Read, Some(size)) => {
@@ -84,7 +85,9 @@ impl Events {
         }
     }
 
-    fn request(&mut self, operation: &Operation, number: u32) -> Option<Event> {
+    /// The request of a read or write; of no bytes, too: those are counted and left out later, and the size that they
+    /// report counts.
+    fn request(&mut self, operation: &Operation, number: u32) -> Event {
         let position = match operation.opening {
             Some(opening) => (true, opening),
             None => (false, number),
@@ -94,13 +97,12 @@ impl Events {
             self.positions.get(&position).copied().unwrap_or(0)
         });
         self.positions.insert(position, offset_bytes.saturating_add(operation.length_bytes));
-        // The end of a file is found by empty reads.
-        (operation.length_bytes > 0).then_some(Event::Request(Request {
+        Event::Request(Request {
             file: number.into(),
             offset_bytes,
             length_bytes: operation.length_bytes,
             is_write: operation.kind == Kind::Write,
-        }))
+        })
     }
 
     /// Mapped data counts as read, up to the end of the file; a program that is run counts as a whole.
@@ -192,7 +194,10 @@ mod tests {
             ],
             true,
         );
-        assert_eq!(all, [request(100, 50, false), request(150, 20, false), request(170, 5, true)]);
+        assert_eq!(
+            all,
+            [request(100, 50, false), request(150, 20, false), request(170, 0, false), request(170, 5, true)]
+        );
         assert_eq!(notes.len(), 2);
         assert!(notes[0].starts_with("2 requests do not say") && notes[1].starts_with("1 requests on what"));
     }

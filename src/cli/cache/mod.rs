@@ -268,6 +268,9 @@ impl CacheArguments {
             latency_seconds: self.latency.unwrap_or(self.device.latency_seconds),
             bytes_per_second: self.bandwidth.map_or(self.device.bytes_per_second, |bytes| bytes as f64),
         };
+        let mut targets =
+            if self.target.is_empty() { vec![0.5, 0.2, 0.1, 0.05, 0.02, 0.01] } else { self.target.clone() };
+        targets.sort_by(|one, other| other.total_cmp(one));
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         Ok(StudyRequest {
             block_sizes_bytes,
@@ -279,7 +282,7 @@ impl CacheArguments {
             writes: if self.writes == WhenWritten::Back { Writes::Back } else { Writes::Through },
             device,
             base_seconds: self.base.unwrap_or(0.0),
-            targets: if self.target.is_empty() { vec![0.5, 0.2, 0.1, 0.05, 0.02, 0.01] } else { self.target.clone() },
+            targets,
             longest_bytes: self.longest_request,
             threads: self.threads.map_or_else(processors, usize::from),
         })

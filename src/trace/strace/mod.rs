@@ -174,6 +174,10 @@ impl Reader {
                 || rest.starts_with(b"[ Process ")
         };
         if is_message(rest) {
+            // Such a time counts from the line before, whatever that is.
+            if let Some(Stamp::Since(_)) = stamp {
+                self.clock.at(stamp);
+            }
             return;
         }
         let begins_call = call::name(rest).is_some();

@@ -6,7 +6,7 @@ use super::world::{DescriptorTarget, is_stored};
 use crate::trace::Kind;
 
 impl Doing<'_> {
-    /// With `O_CREAT` alone it is unknown whether the file existed: it is opened, not created.
+    /// A file that is emptied counts as created. With `O_CREAT` alone it is unknown whether it existed: it is opened.
     pub(super) fn open(&mut self, directory: Option<usize>, path: usize, flags: &[u8]) {
         let Some(given) = self.path(directory, path) else { return };
         if has_flag(flags, b"O_TMPFILE", 0o20_000_000) {
@@ -15,7 +15,7 @@ impl Doing<'_> {
         let creates = has_flag(flags, b"O_CREAT", 0o100) || self.call.name == b"creat";
         let empties = has_flag(flags, b"O_TRUNC", 0o1000) || self.call.name == b"creat";
         let is_new = creates && has_flag(flags, b"O_EXCL", 0o200);
-        let kind = if creates && empties || is_new { Kind::Create } else { Kind::Open };
+        let kind = if empties || is_new { Kind::Create } else { Kind::Open };
         let closes_on_exec = has_flag(flags, b"O_CLOEXEC", 0o2_000_000);
         let Some(fd) = self.call.result.filter(|_| !self.failed()) else {
             if is_stored(&given) {

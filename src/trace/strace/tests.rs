@@ -127,6 +127,7 @@ fn a_file_without_a_name_is_not_its_directory() {
     assert_eq!(found[..2], nameless);
     assert!(found[2].starts_with("create /tmp/#12") && found[3].contains("O_TMPFILE"), "{found:?}");
     assert_eq!(found[4], "open /tmp");
+    assert_eq!(operations(r#"1 openat(AT_FDCWD, "/a", O_WRONLY|O_TRUNC) = 3"#), ["create /a/0"]);
     let in_root = operations(r#"1 openat(AT_FDCWD, "/", O_RDWR|O_TMPFILE, 0600) = 3"#);
     assert_eq!(in_root, ["create /(O_TMPFILE)/0"]);
     // A name by its descriptor, and one by what /proc has of it, are names of the same file.
@@ -395,6 +396,9 @@ fn every_kind_of_time_is_understood() {
         times("     0.000000 sync() = 0\n     0.500000 sync() = 0\n     0.500000 sync() = 0\n").1,
         [0, second / 2, second]
     );
+    // A wait may be in the time of a signal alone.
+    let signal = "     0.500000 sync() = 0\n     2.000000 --- SIGCHLD {} ---\n     0.500000 sync() = 0\n";
+    assert_eq!(times(signal).1, [second / 2, 3 * second]);
     let midnight = times("23:59:59.5 sync() = 0\n00:00:00.5 sync() = 0\n");
     assert_eq!((midnight.0, midnight.1[1] - midnight.1[0], midnight.2), (Clock::Start, second, 0));
     let back = times("1700000001.0 sync() = 0\n1700000000.0 sync() = 0\n1700000002.0 sync() = 0\n");

@@ -58,7 +58,7 @@ pub struct StudyRequest {
     pub device: Device,
     /// Time of a run without the device.
     pub base_seconds: f64,
-    /// Miss ratios for which the smallest cache is requested.
+    /// Miss ratios for which the smallest cache is requested, falling.
     pub targets: Vec<f64>,
     /// Longer requests are omitted.
     pub longest_bytes: u64,

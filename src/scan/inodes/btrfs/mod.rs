@@ -376,6 +376,9 @@ fn resolve(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, top: u64, belo
 }
 
 /// Appends the leaves of a subvolume.
+///
+/// # Errors
+/// The last block that could not be read; the leaves found besides are appended all the same.
 fn collect(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, id: u64, leaves: &mut Vec<Leaf>) -> io::Result<()> {
     let (root, level) = subvolumes.root(id).ok_or_else(|| damaged("it has no B-tree"))?;
     let (start, most) = (leaves.len(), volume.most_blocks());
@@ -387,7 +390,12 @@ fn collect(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, id: u64, leave
             }
             Err(error) => result = Err(error),
         }
-        (leaves.len() - start) as u64 <= most && leaves.len() <= MOST_LEAVES
+        if (leaves.len() - start) as u64 > most {
+            result = Err(damaged("it has more leaves than there are blocks"));
+            return false;
+        }
+        // Beyond this, `open` refuses the file system.
+        leaves.len() <= MOST_LEAVES
     });
     result
 }
