@@ -283,23 +283,21 @@ impl FileSystem {
         match entry.kind {
             // Nothing of it is read yet: most files that are removed are not in use.
             Kind::File | Kind::Large => _ = self.open_handle(number, state)?,
-            _ => {
-                let known = self.info(live, state).map(drop);
-                match (known, is_last) {
-                    (known, false) => {
-                        known?;
+            _ => match self.info(live, state).map(drop) {
+                // What is damaged can be removed, and is until then what the index says.
+                Err(_) if is_last => {
+                    let Entry { mode, uid, gid, mtime, ctime, .. } = *entry;
+                    let ctime = Some(ctime);
+                    let attributes = Attributes { mode, uid, gid, mtime, ctime, ..Attributes::default() };
+                    state.info = Some(Info::new(attributes));
+                }
+                known => {
+                    known?;
+                    if !is_last {
                         self.commit(live, state)?;
                     }
-                    (Ok(()), true) => {}
-                    // What is damaged can be removed, and is until then what the index says.
-                    (Err(_), true) => {
-                        let Entry { mode, uid, gid, mtime, ctime, .. } = *entry;
-                        let ctime = Some(ctime);
-                        let attributes = Attributes { mode, uid, gid, mtime, ctime, ..Attributes::default() };
-                        state.info = Some(Info::new(attributes));
-                    }
                 }
-            }
+            },
         }
         Ok(())
     }

@@ -283,7 +283,8 @@ impl Checkpoint {
     /// # Errors
     /// [`ErrorKind::NotRecognised`], [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`], or any error of reading.
     pub fn read(path: &Path) -> Result<Checkpoint> {
-        Checkpoint::parse(&KIND.read(path)?).map_err(|error| error.at(path))
+        let bytes = KIND.read(path).map_err(|error| Error::io(KIND.operation, path, error))?;
+        Checkpoint::parse(&bytes).map_err(|error| error.at(path))
     }
 
     /// Reads a checkpoint from bytes; see [`read`](Self::read).

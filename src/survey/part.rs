@@ -91,11 +91,11 @@ impl Part {
     /// # Errors
     /// [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`], or any error of reading.
     pub fn read(path: &Path) -> Result<Option<Part>> {
-        let operation = "read the source";
-        if !KIND.is_at(path).map_err(|error| Error::io(operation, path, error))? {
+        let bytes = KIND.read(path).map_err(|error| Error::io("read the source", path, error))?;
+        if !KIND.looks_like(&bytes) {
             return Ok(None);
         }
-        Part::parse(&KIND.read(path)?).map(Some).map_err(|error| error.at(path))
+        Part::parse(&bytes).map(Some).map_err(|error| error.at(path))
     }
 
     /// Reads a part from bytes; see [`read`](Self::read).

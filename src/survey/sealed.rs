@@ -33,17 +33,14 @@ impl Kind {
         [self.name, &words[0][..], &words[1][..], body].concat()
     }
 
-    /// Reads a file of this kind, however long it is: another one is refused after its first bytes.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotRecognised`], or any error of reading.
-    pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        let fail = |error| Error::io(self.operation, path, error);
-        if !self.is_at(path).map_err(fail)? {
-            let cause = format!("it is not a granulo {}", self.noun);
-            return Err(Error::new(ErrorKind::NotRecognised, self.operation, cause).at(path));
+    /// Reads a file whole, however long it is, if it is of this kind, and else no more than shows that it is not.
+    pub(super) fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+        let (mut file, mut bytes) = (File::open(path)?, Vec::new());
+        (&mut file).take(self.of_any_version.len() as u64).read_to_end(&mut bytes)?;
+        if self.looks_like(&bytes) {
+            file.read_to_end(&mut bytes)?;
         }
-        std::fs::read(path).map_err(fail)
+        Ok(bytes)
     }
 
     /// The body of a file.
