@@ -10,6 +10,30 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::units::escape;
 
+/// Types of file systems that several machines can have mounted at once.
+const SHARED: [&str; 15] = [
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "ceph",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ocfs2",
+    "gfs2",
+    "9p",
+    "afs",
+    "glusterfs",
+    "panfs",
+];
+
+/// Whether several machines can have a file system of this type mounted at once.
+pub(crate) fn is_shared(kind: &str) -> bool {
+    SHARED.contains(&kind.trim_start_matches("fuse."))
+}
+
 /// A row of /proc/self/mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {

@@ -339,15 +339,17 @@ fn write_quantiles(rows: &[Quantiles], out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{:>12}{:>10}{:>10}{:>10}{FAINT:#}", "written", "by bytes", "read", "by bytes")?;
         for row in rows {
             write!(out, "{}", right(&format_share(row.fraction), 10))?;
-            let sizes = [row.file_size, row.file_size_by_total].map(|bytes| right(&format_size(bytes.into()), 11));
+            let words = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+            let sizes = [row.file_size, row.file_size_by_total];
+            let sizes = sizes.map(|bytes| right(&words(bytes.map(|bytes| format_size(bytes.into()))), 11));
             let ages = [row.mtime_age, row.mtime_age_bytes, row.atime_age, row.atime_age_bytes];
-            let ages = ages.map(|days| right(&days_words(days), 10));
+            let ages = ages.map(|days| right(&words(days.map(days_words)), 10));
             writeln!(out, "{}  {}", sizes.join(""), ages.join(""))?;
         }
         Ok(())
     })?;
     let ages = rows.iter().flat_map(|row| [row.mtime_age, row.mtime_age_bytes, row.atime_age, row.atime_age_bytes]);
-    reset_note(ages, out)
+    reset_note(ages.flatten(), out)
 }
 
 /// Every distribution as a table of its buckets.

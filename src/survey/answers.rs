@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::Survey;
 use super::measure::{ByteMeasure, Measure};
+use crate::distribution::{Distribution, Weight};
 use crate::plan::{BlockSize, block_size};
 use crate::units::fraction;
 
@@ -19,41 +20,47 @@ pub struct Answers {
     pub quantiles: Vec<Quantiles>,
 }
 
-/// Values below which a share lies, with it.
+/// Values up to which a share lies, with it; `None` where nothing is known, as the ages of a published population.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Quantiles {
     /// The share.
     pub fraction: f64,
     /// Size of a file, by files.
-    pub file_size: u64,
+    pub file_size: Option<u64>,
     /// Size of a file, by bytes.
-    pub file_size_by_total: u64,
+    pub file_size_by_total: Option<u64>,
     /// Days since the content of a file changed, by files.
-    pub mtime_age: u64,
+    pub mtime_age: Option<u64>,
     /// The same by bytes.
-    pub mtime_age_bytes: u64,
+    pub mtime_age_bytes: Option<u64>,
     /// Days since a file was read, by files.
-    pub atime_age: u64,
+    pub atime_age: Option<u64>,
     /// The same by bytes.
-    pub atime_age_bytes: u64,
+    pub atime_age_bytes: Option<u64>,
 }
 
 impl Quantiles {
     fn of(survey: &Survey, fraction: f64) -> Quantiles {
         // Parts of a thousandth of a per cent.
         let (part, whole) = ((fraction * 1e5).round() as u128, 100_000);
-        let of = |measure| survey.distributions.of(measure).quantile(part, whole);
-        let by_bytes = |measure| survey.distributions.by_bytes(measure).quantile(part, whole);
+        let of = |measure| quantile(survey.distributions.of(measure), part, whole);
+        let by_bytes = |measure| quantile(survey.distributions.by_bytes(measure), part, whole);
+        let sizes = survey.distributions.of(Measure::FileSize);
         Quantiles {
             fraction,
             file_size: of(Measure::FileSize),
-            file_size_by_total: survey.distributions.of(Measure::FileSize).quantile_by_sum(part, whole),
+            file_size_by_total: (sizes.total() > 0).then(|| sizes.quantile_by_sum(part, whole)),
             mtime_age: of(Measure::MtimeAge),
             mtime_age_bytes: by_bytes(ByteMeasure::MtimeAge),
             atime_age: of(Measure::AtimeAge),
             atime_age_bytes: by_bytes(ByteMeasure::AtimeAge),
         }
     }
+}
+
+/// The quantile of a distribution that has values.
+fn quantile<W: Weight>(values: &Distribution<W>, part: u128, whole: u128) -> Option<u64> {
+    (values.count() > 0).then(|| values.quantile(part, whole))
 }
 
 /// The files of a size or smaller.

@@ -131,6 +131,8 @@ pub struct Document<'a> {
     granulo_commit: Option<&'static str>,
     name: &'a Option<String>,
     roots: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory: &'a Option<String>,
     machines: &'a [Machine],
     method: Method,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -174,6 +176,7 @@ impl<'a> Document<'a> {
             granulo_commit: program::commit(),
             name: &origin.name,
             roots: &origin.roots,
+            directory: &origin.directory,
             machines: &origin.machines,
             method: origin.method,
             method_reason: &origin.method_reason,
@@ -349,6 +352,8 @@ struct Stored {
     #[serde(default)]
     roots: Vec<String>,
     #[serde(default)]
+    directory: Option<String>,
+    #[serde(default)]
     machines: Vec<Machine>,
     method: Method,
     #[serde(default)]
@@ -499,6 +504,7 @@ impl Stored {
             origin: Origin {
                 name: self.name.map(safe),
                 roots: self.roots.into_iter().map(safe).collect(),
+                directory: self.directory.map(safe),
                 machines: self.machines.into_iter().map(|machine| machine.map_text(&safe)).collect(),
                 method: self.method,
                 method_reason: safe(self.method_reason),

@@ -213,8 +213,10 @@ fn minus(after: u128, before: u128) -> i128 {
 pub fn is_of_one_tree(earlier: &Survey, later: &Survey) -> bool {
     let (one, other) = (&earlier.origin, &later.origin);
     let hosts_differ = one.host().zip(other.host()).is_some_and(|(one, other)| one != other);
-    let same = !one.roots.is_empty() && one.roots == other.roots;
-    same && !hosts_differ
+    // Their lists have paths that begin with the roots as given. An older granulo did not write in which directory
+    // relative ones are.
+    let in_one_place = one.directory.is_none() || other.directory.is_none() || one.directory == other.directory;
+    !one.roots.is_empty() && one.roots == other.roots && in_one_place && !hosts_differ
 }
 
 /// What changed between two surveys of one tree.
@@ -466,6 +468,15 @@ mod tests {
         let one = survey(2, &[("/r", 1, 1)]);
         let mut other = survey(2, &[("/r", 2, 2)]);
         assert!(is_of_one_tree(&one, &other));
+        // Relative roots are one tree in one directory only; an older granulo did not write in which.
+        let relative = |directory: Option<&str>| {
+            let mut survey = one.clone();
+            (survey.origin.roots, survey.origin.directory) = (vec![".".to_owned()], directory.map(str::to_owned));
+            survey
+        };
+        assert!(is_of_one_tree(&relative(Some("/r")), &relative(Some("/r"))));
+        assert!(!is_of_one_tree(&relative(Some("/r")), &relative(Some("/s"))));
+        assert!(is_of_one_tree(&relative(None), &relative(Some("/s"))));
         other.origin.roots = vec!["/s".to_owned()];
         assert!(!is_of_one_tree(&one, &other));
         other.origin = Survey::default().origin;

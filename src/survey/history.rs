@@ -50,7 +50,7 @@ pub struct TreeHistory {
     pub anonymous: bool,
     /// Its host, if all surveys have the same.
     pub host: Option<String>,
-    /// Its roots, as in the surveys.
+    /// Its roots, made absolute if it is known in which directory they are.
     pub roots: Vec<String>,
     /// Its surveys, the earliest first.
     pub points: Vec<Point>,
@@ -174,7 +174,7 @@ impl Collected {
             inodes: file_system.and_then(|found| found.inodes),
             used_inodes: file_system.and_then(|found| found.used_inodes()),
         };
-        let key = (origin.name.clone(), origin.roots.clone(), origin.host().unwrap_or_default().to_owned());
+        let key = (origin.name.clone(), origin.absolute_roots(), origin.host().unwrap_or_default().to_owned());
         self.trees.entry(key).or_default().push(point);
         true
     }

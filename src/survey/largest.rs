@@ -81,6 +81,12 @@ impl LargestFiles {
         other.rows.iter().for_each(|file| self.offer(file.clone()));
     }
 
+    /// Changes the path of every file.
+    pub(super) fn map_paths(&mut self, change: &impl Fn(&[u8]) -> Vec<u8>) {
+        self.rows.iter_mut().for_each(|file| file.path = file.path.as_deref().map(change));
+        self.rows.sort_by(LargeFile::compare);
+    }
+
     /// Forgets every name.
     pub(super) fn anonymise(&mut self) {
         self.rows.iter_mut().for_each(|file| file.path = None);

@@ -13,7 +13,7 @@ use rustix::fs::{makedev, statvfs};
 use serde::{Deserialize, Serialize};
 
 use super::Origin;
-use crate::mounts::{Mount, mounts};
+use crate::mounts::{Mount, is_shared, mounts, visible_at};
 use crate::scan::walk::display_root;
 use crate::units::{escape, escape_path, fraction, unescape, unescape_path};
 
@@ -99,6 +99,13 @@ impl FileSystem {
         }
     }
 
+    /// Whether other hosts can have it mounted too.
+    fn is_on_network(&self) -> bool {
+        // server:/a, //server/a, user@id.name=/ (CephFS), JuiceFS:name; a device is a path.
+        let is_path = self.device.starts_with('/') && !self.device.starts_with("//");
+        !is_path && [":", "=/", "//"].iter().any(|mark| self.device.contains(mark)) || is_shared(&self.kind)
+    }
+
     fn is_same(&self, other: &FileSystem) -> bool {
         (&self.device, &self.mount_point, &self.uuid) == (&other.device, &other.mount_point, &other.uuid)
     }
@@ -142,6 +149,44 @@ impl Origin {
             [machine] if !machine.host.is_empty() => Some(&machine.host),
             _ => None,
         }
+    }
+
+    /// The roots; relative ones in their directory, if it is known.
+    pub fn absolute_roots(&self) -> Vec<String> {
+        self.roots.iter().map(|root| self.absolute(root)).collect()
+    }
+
+    fn absolute(&self, root: &str) -> String {
+        let Some(directory) = &self.directory else { return root.to_owned() };
+        // It has no symbolic links, so what is above it is its parent.
+        let (mut path, mut rest) = (PathBuf::from(directory), Path::new(root));
+        while let Ok(below) = rest.strip_prefix("..") {
+            path.pop();
+            rest = below;
+        }
+        // The components, so without `.`.
+        path.join(rest).components().collect::<PathBuf>().display().to_string()
+    }
+
+    /// Makes the roots independent of a directory.
+    pub(super) fn make_absolute(&mut self) {
+        self.roots = self.absolute_roots();
+        let mut machines = std::mem::take(&mut self.machines);
+        for found in machines.iter_mut().flat_map(|machine| &mut machine.file_systems) {
+            found.roots.iter_mut().for_each(|root| *root = self.absolute(root));
+        }
+        (self.machines, self.directory) = (machines, None);
+    }
+
+    /// Whether some files may be those of another survey: one of the hosts is not known, both are one, or they have a
+    /// network file system in common.
+    pub(super) fn may_share_files(&self, other: &Origin) -> bool {
+        let hosts_differ = self.host().zip(other.host()).is_some_and(|(one, other)| one != other);
+        // Containers have hosts of their own.
+        let is_one = |mine: &FileSystem, theirs: &FileSystem| {
+            mine.uuid.is_some() && mine.uuid == theirs.uuid || mine.is_on_network() && mine.device == theirs.device
+        };
+        !hosts_differ || self.file_systems().any(|mine| other.file_systems().any(|theirs| is_one(mine, theirs)))
     }
 
     /// All file systems of all machines.
@@ -224,9 +269,7 @@ fn file_system(root: &Path, mounts: &[Mount]) -> Option<FileSystem> {
         let unmounted = || FileSystem { device: escape_path(&real), ..FileSystem::default() };
         return Some(mounts.iter().find(is_of).map_or_else(unmounted, of_mount));
     }
-    let above = mounts.iter().filter(|mount| real.starts_with(&mount.point));
-    // Of several mounts on one point, the last is visible.
-    above.max_by_key(|mount| mount.point.as_os_str().len()).map(of_mount)
+    visible_at(mounts, &real).map(of_mount)
 }
 
 fn of_mount(mount: &Mount) -> FileSystem {

@@ -3,12 +3,15 @@
 //! Every count, distribution and list is exact, except for what one survey cannot know about another: files linked from
 //! two of the trees count in both, and ages stay relative to the time of each survey.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use super::measure::Measure;
 use super::{Method, Options, Origin, Resolution, Snapshots, Survey, machine};
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
+use crate::units::unescape_path;
 
 /// Adds `surveys`, at least one.
 ///
@@ -74,23 +77,38 @@ fn published() -> Error {
 }
 
 /// Roots that are in more than one of `surveys`, or lie within a root of another: their contents would count twice.
-pub fn overlapping_roots(surveys: &[Survey]) -> Vec<&str> {
+pub fn overlapping_roots(surveys: &[Survey]) -> Vec<String> {
     let mut overlapping = Vec::new();
     for (index, survey) in surveys.iter().enumerate() {
-        for root in &survey.origin.roots {
-            let others = surveys.iter().enumerate().filter(|(other, _)| *other != index);
-            let inside = |above: &String| Path::new(root).starts_with(above);
-            if others.flat_map(|(_, other)| &other.origin.roots).any(inside) {
-                overlapping.push(root.as_str());
-            }
-        }
+        let others = surveys.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| &other.origin);
+        let roots = others.filter(|other| survey.origin.may_share_files(other)).flat_map(Origin::absolute_roots);
+        let above: Vec<String> = roots.collect();
+        let is_inside = |root: &String| above.iter().any(|above| Path::new(root).starts_with(above));
+        overlapping.extend(survey.origin.absolute_roots().into_iter().filter(is_inside));
     }
     overlapping.sort_unstable();
     overlapping.dedup();
     overlapping
 }
 
-fn add(whole: &mut Survey, other: Survey) {
+/// Makes roots, and the paths below them, independent of a directory.
+fn make_absolute(survey: &mut Survey) {
+    if let Some(directory) = survey.origin.directory.as_deref().and_then(unescape_path) {
+        let absolute = |path: &[u8]| {
+            let path = directory.join(OsStr::from_bytes(path)).components().collect::<PathBuf>();
+            path.into_os_string().into_vec()
+        };
+        survey.places.iter_mut().for_each(|places| places.map_paths(&absolute));
+        survey.tree.iter_mut().for_each(|tree| tree.map_paths(&absolute));
+    }
+    survey.origin.make_absolute();
+}
+
+fn add(whole: &mut Survey, mut other: Survey) {
+    if whole.origin.anonymous == other.origin.anonymous && whole.origin.directory != other.origin.directory {
+        make_absolute(whole);
+        make_absolute(&mut other);
+    }
     let (origin, theirs) = (&mut whole.origin, other.origin);
     if origin.anonymous != theirs.anonymous {
         // A survey without names cannot regain them, and the sum must not reveal to which survey the named rows belong.
@@ -99,6 +117,7 @@ fn add(whole: &mut Survey, other: Survey) {
         whole.tree.iter_mut().for_each(|tree| tree.anonymise());
         whole.errors.anonymise();
         origin.roots.clear();
+        origin.directory = None;
         origin.machines.clear();
         origin.options.excluded.clear();
     } else {

@@ -81,6 +81,8 @@ pub struct Origin {
     pub name: Option<String>,
     /// Roots as given, escaped; empty when anonymous.
     pub roots: Vec<String>,
+    /// Directory in which relative roots are, escaped; `None` if all are absolute, or it is not known.
+    pub directory: Option<String>,
     /// The machines and their file systems; empty when anonymous or unknown.
     pub machines: Vec<Machine>,
     /// How the files were enumerated.
@@ -114,6 +116,7 @@ impl Default for Origin {
         Origin {
             name: None,
             roots: Vec::new(),
+            directory: None,
             machines: Vec::new(),
             method: Method::Walk,
             method_reason: String::new(),

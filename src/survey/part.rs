@@ -19,17 +19,17 @@ use super::checkpoint::Checkpoint;
 use super::collect::Collector;
 use super::machine::{self, Machine};
 use super::places::Tally;
-use super::request::{Request, machines, named, origin};
+use super::request::{Request, directory, machines, named, origin};
 use super::sealed::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
-use crate::mounts::mounts;
+use crate::mounts::{mounts, visible_at};
 use crate::scan::division::Division;
 use crate::scan::walk::Remainder;
 use crate::units::escape;
 
 const KIND: Kind = Kind {
-    name: b"granulo partial v1     \n",
+    name: b"granulo partial v2     \n",
     of_any_version: b"granulo partial v",
     noun: "partial survey",
     operation: "read the partial survey",
@@ -44,6 +44,8 @@ const MOST_BYTES: u128 = 1 << 113;
 #[derive(Serialize, Deserialize)]
 pub struct Part {
     name: Option<String>,
+    /// Where relative roots are.
+    directory: Option<String>,
     machines: Vec<Machine>,
     /// What the devices of files with names in other parts are called on every machine.
     devices: Vec<(u64, String)>,
@@ -69,6 +71,7 @@ impl Part {
         let devices = collector.undecided_devices();
         Part {
             name: request.name.clone(),
+            directory: directory(request),
             machines: machines(request),
             devices: devices.into_iter().map(|(device, path)| (device, identity(device, &path))).collect(),
             checkpoint,
@@ -132,9 +135,7 @@ fn identity(device: u64, path: &[u8]) -> String {
     }
     let mounts = mounts().unwrap_or_default();
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let above = mounts.iter().filter(|mount| real.starts_with(&mount.point));
-    let mount = above.max_by_key(|mount| mount.point.as_os_str().len());
-    match mount {
+    match visible_at(&mounts, &real) {
         Some(mount) if mount.source.as_bytes().contains(&b':') || mount.source.as_bytes().starts_with(b"//") => {
             escape(&[mount.kind.as_bytes(), b" ", mount.source.as_bytes()].concat())
         }
@@ -204,6 +205,9 @@ pub fn join(mut parts: Vec<Part>) -> Result<Joined> {
     let elapsed_seconds = parts.iter().map(|part| part.checkpoint.elapsed_seconds).fold(0.0, f64::max);
     let mut origin = origin(&request, taken_at, elapsed_seconds, missing.is_empty());
     origin.reference_time = Some(reference_time);
+    // Not where they are merged; those of several machines may have been taken in different directories.
+    let directory = first.directory.clone();
+    origin.directory = directory.filter(|first| parts.iter().all(|part| part.directory.as_ref() == Some(first)));
     parts.into_iter().for_each(|part| machine::merge(&mut origin.machines, part.machines));
     let survey = named(collector.survey(), origin);
     Ok(Joined { survey, missing, count: division.count, warnings })

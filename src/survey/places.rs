@@ -256,6 +256,15 @@ impl TopDirectories {
         top
     }
 
+    fn map_paths(&mut self, change: &impl Fn(&[u8]) -> Vec<u8>) {
+        for row in self.lists.iter_mut().flatten() {
+            row.path = row.path.as_deref().map(change);
+        }
+        for ranking in Ranking::ALL {
+            self.lists[ranking as usize].sort_by(|a, b| compare(ranking, a, b));
+        }
+    }
+
     fn anonymise(&mut self) {
         for row in self.lists.iter_mut().flatten() {
             row.path = None;
@@ -495,6 +504,13 @@ impl Places {
             Kind::Anonymous(_) => None,
         });
         self.owner_names = uids.filter_map(|uid| Some((uid, name_of(uid)?))).collect();
+    }
+
+    /// Changes the path of every directory and file.
+    pub(super) fn map_paths(&mut self, change: &impl Fn(&[u8]) -> Vec<u8>) {
+        self.own.map_paths(change);
+        self.subtree.map_paths(change);
+        self.files.iter_mut().for_each(|files| files.map_paths(change));
     }
 
     /// Forgets every name.

@@ -11,7 +11,7 @@ use super::{Method, Options, Origin, Resolution, Survey};
 use crate::error::Error;
 use crate::scan::default_threads;
 use crate::scan::walk::display_root;
-use crate::units::escape;
+use crate::units::{escape, escape_path};
 
 /// How often a request to stop is looked for.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -155,6 +155,7 @@ pub(crate) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, com
     Origin {
         name: (!anonymous).then(|| request.name.clone().unwrap_or_else(|| roots.join(" + "))),
         machines: Vec::new(),
+        directory: directory(request),
         roots: if anonymous { Vec::new() } else { roots },
         method: Method::Walk,
         method_reason: String::new(),
@@ -169,6 +170,12 @@ pub(crate) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, com
         anonymous,
         options: Options { excluded, ..request.options.clone() },
     }
+}
+
+/// The directory in which relative roots are, unless nothing may say where they are.
+pub(super) fn directory(request: &Request) -> Option<String> {
+    let is_needed = !request.anonymous && request.roots.iter().any(|root| root.is_relative());
+    is_needed.then(std::env::current_dir)?.ok().map(|directory| escape_path(&directory))
 }
 
 /// The machine that surveys the roots, unless nothing may say which it is.

@@ -297,6 +297,11 @@ impl DirectoryTree {
         tree
     }
 
+    /// Changes the path of every directory.
+    pub(super) fn map_paths(&mut self, change: &impl Fn(&[u8]) -> Vec<u8>) {
+        self.rows = std::mem::take(&mut self.rows).into_iter().map(|(path, row)| (change(&path), row)).collect();
+    }
+
     /// Replaces every name by the rank of the directory in the one above it.
     pub fn anonymise(&mut self) {
         let nodes = self.nodes();

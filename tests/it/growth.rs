@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::args;
-use crate::harness::{granulo, run, sandbox, survey, write_file};
+use crate::harness::{finish, granulo, run, sandbox, survey, write_file};
 
 fn keep(root: &Path, file: &Path, more: &[&str]) -> Value {
     let mut arguments = args!["-o", file, root];
@@ -158,14 +158,64 @@ fn surveys_of_two_machines_are_told_apart() {
     keep(&root, &one, &["--name", "the tree"]);
     let mut document = keep(&root, &other, &["--name", "the tree"]);
     document["machines"][0]["host"] = "zqother".into();
+    document["machines"][0]["file_systems"][0]["uuid"] = "another".into();
+    document["machines"][0]["file_systems"][0]["device"] = "/dev/another".into();
     fs::write(&other, document.to_string()).unwrap();
     let ran = run(args!["compare", "--json", &one, &other]).ended(0).json();
     assert!(ran.get("growth").is_none());
     assert_eq!(ran["sources"][1]["name"], "the tree on zqother");
     assert!(run(args!["show", &other]).ended(0).text().starts_with("the tree on zqother\n"));
-    let merged = run(args!["merge", "--json", &one, &other, "-o", &sum]).ended(0).json();
+    let ran = run(args!["merge", "--json", &one, &other, "-o", &sum]).ended(0);
+    // Both have a root of one name, but not one tree.
+    assert_eq!(ran.said(), "");
+    let merged = ran.json();
     assert!(merged["name"].as_str().unwrap().ends_with(" + the tree on zqother"), "{}", merged["name"]);
     assert_eq!(merged["machines"].as_array().unwrap().len(), 2);
+    // Both have mounted it from a server.
+    for (device, kind) in [("server:/home", "nfs4"), ("a@1-2.fs=/", "ceph"), ("/dev/sda", "ocfs2")] {
+        for path in [&one, &other] {
+            let mut document: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+            let found = &mut document["machines"][0]["file_systems"][0];
+            (found["device"], found["kind"]) = (device.into(), kind.into());
+            fs::write(path, document.to_string()).unwrap();
+        }
+        let ran = run(args!["merge", "--json", &one, &other]).ended(0);
+        assert!(ran.said().contains("is in more than one survey"), "{device}: {}", ran.said());
+    }
+}
+
+#[test]
+fn relative_roots_are_one_tree_in_one_directory() {
+    let sandbox = sandbox();
+    for (directory, file) in [("one", "one.json"), ("two", "two.json"), ("one/.", "three.json")] {
+        let directory = sandbox.path().join(directory);
+        fs::create_dir_all(directory.join("data")).unwrap();
+        write_file(directory.join("data/a"), 10);
+        let result = sandbox.path().join(file);
+        finish(granulo().current_dir(&directory).args(args!["survey", "data", "-o", result])).ended(0);
+    }
+    let [one, two, three] = ["one.json", "two.json", "three.json"].map(|file| sandbox.path().join(file));
+    let compared = |other: &Path| run(args!["compare", "--json", &one, other]).ended(0).json();
+    assert!(compared(&two).get("growth").is_none());
+    assert!(compared(&three).get("growth").is_some());
+    // From elsewhere: the lists have other paths.
+    let four = sandbox.path().join("four.json");
+    finish(granulo().current_dir(sandbox.path()).args(args!["survey", "one/data", "-o", &four])).ended(0);
+    assert!(compared(&four).get("growth").is_none());
+    let histories = run(args!["history", "--json", &one, &two, &three]).ended(0).json();
+    assert_eq!(histories["trees"].as_array().unwrap().len(), 2, "{histories}");
+    let merged = run(args!["merge", "--json", &one, &two]).ended(0);
+    assert_eq!(merged.said(), "");
+    let root = |directory: &str| sandbox.path().join(directory).join("data").display().to_string();
+    let document = merged.json();
+    assert_eq!(document["roots"], serde_json::json!([root("one"), root("two")]));
+    assert!(document.get("directory").is_none());
+    let roots: Vec<_> =
+        document["tree"]["nodes"].as_array().unwrap().iter().filter(|node| node["parent"].is_null()).collect();
+    assert_eq!(roots.len(), 2, "{document}");
+    let twice = run(args!["merge", "--json", &one, &three]).ended(0);
+    assert!(twice.said().contains("is in more than one survey"), "{}", twice.said());
+    assert_eq!(twice.json()["roots"], serde_json::json!(["data", "data"]));
 }
 
 #[test]
@@ -192,6 +242,9 @@ fn owners_have_ages_and_the_largest_files_are_listed() {
     let text = run(args!["show", &file]).ended(0).text();
     assert!(text.contains("Largest files") && text.contains("that nobody read"), "{text}");
     assert_eq!(run(args!["show", "--json", &file]).ended(0).json()["where"], document["where"]);
+    let published = run(args!["show", "--json", "--quantile", "50", "vu-2005"]).ended(0).json();
+    let quantiles = &published["answers"]["quantiles"][0];
+    assert!(quantiles["mtime_age"].is_null() && quantiles["file_size"].is_u64(), "{quantiles}");
     let answers = run(args!["show", "--json", "--quantile", "50", "--quantile", "100%", &file]).ended(0).json();
     let quantiles = &answers["answers"]["quantiles"];
     assert_eq!((&quantiles[0]["file_size"], &quantiles[1]["file_size"]), (&9000.into(), &20_000.into()));

@@ -101,6 +101,22 @@ fn shards_together_are_the_survey_of_one_walk() {
 }
 
 #[test]
+fn shards_know_where_their_relative_roots_are() {
+    let sandbox = sandbox();
+    let directory = fs::canonicalize(sandbox.path()).unwrap();
+    write_file(directory.join("tree/a/b"), 10);
+    let part = |number: u32| {
+        let part = directory.join(format!("part{number}"));
+        let shard = format!("{number}/2");
+        finish(granulo().current_dir(&directory).args(args!["survey", "tree", "--shard", shard, "-o", &part])).ended(0);
+        part
+    };
+    let parts = [part(1), part(2)];
+    let merged = finish(granulo().current_dir("/").args(["merge", "--json"]).args(parts)).ended(0).json();
+    assert_eq!((&merged["roots"][0], &merged["directory"]), (&"tree".into(), &directory.to_str().unwrap().into()));
+}
+
+#[test]
 fn every_depth_of_division_gives_the_same() {
     let sharded = Sharded::new(args!["--anonymous", "--small", "100"]);
     // A root that is a file with a name in the other root, a root within a root, and one that is not a directory.
