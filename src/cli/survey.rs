@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::progress::{during, survey_words_of};
 use super::{Ended, output, shard, signals, usage_error};
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::write_atomically;
+use crate::io::{check_target, is_written_directly, write_atomically};
 use crate::report::{page, terminal};
 use crate::scan::default_threads;
 use crate::survey::checkpoint::{Checkpoint, may_be_written};
@@ -202,24 +202,6 @@ fn memory_bound(text: &str) -> std::result::Result<u64, String> {
 /// The default of `--memory`.
 const MEMORY_VARIABLE: &str = "GRANULO_MEMORY";
 
-/// Fails if a result could not be written to `target`, which is not a device.
-pub(super) fn check_target(target: &Path) -> Result<()> {
-    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent {
-        let found = std::fs::metadata(parent).map_err(|error| Error::io("write into", parent, error))?;
-        if !found.is_dir() {
-            return Err(Error::new(ErrorKind::Usage, "write into", "it is not a directory").at(parent));
-        }
-    }
-    let parent = parent.unwrap_or(Path::new("."));
-    rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
-        .map_err(|errno| Error::io("write into", parent, errno.into()))?;
-    if target.is_dir() {
-        return Err(Error::new(ErrorKind::Usage, "write", "it is a directory").at(target));
-    }
-    Ok(())
-}
-
 impl SurveyArguments {
     pub(super) fn run(self) -> Result<Ended> {
         self.check_paths()?;
@@ -305,12 +287,13 @@ impl SurveyArguments {
     /// Where a result keeps what does not fit into memory until it is written.
     fn scratch_for(&self, target: &Path) -> PathBuf {
         let beside = || target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let own = || if is_device(target) { std::env::temp_dir() } else { beside().to_owned() };
+        let own = || if is_written_directly(target) { std::env::temp_dir() } else { beside().to_owned() };
         self.scratch.clone().unwrap_or_else(own)
     }
 
     fn checkpoint_path(&self) -> Option<PathBuf> {
-        let output = || self.output.as_ref().filter(|path| !is_device(path)).map(|path| beside(path, ".checkpoint"));
+        let output =
+            || self.output.as_ref().filter(|path| !is_written_directly(path)).map(|path| beside(path, ".checkpoint"));
         self.checkpoint.clone().or_else(|| self.resume.clone()).or_else(output)
     }
 
@@ -332,13 +315,9 @@ impl SurveyArguments {
             if targets[..index].iter().any(|other| other.as_ref() == Some(target)) {
                 return Err(output::two_results(target));
             }
-            if is_device(target) {
-                if self.files.as_ref() == Some(target) {
-                    let cause = "a table of files cannot be written to a device or a pipe";
-                    return Err(Error::new(ErrorKind::Usage, "write", cause).at(target));
-                }
-                // Written directly, without a temporary file beside it.
-                continue;
+            if self.files.as_ref() == Some(target) && is_written_directly(target) {
+                let cause = "a table of files cannot be written to a device or a pipe";
+                return Err(Error::new(ErrorKind::Usage, "write", cause).at(target));
             }
             check_target(target)?;
         }
@@ -447,9 +426,4 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
-}
-
-/// Whether `path` exists and is neither a file nor a directory.
-fn is_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Args;
 
 use super::progress::{during, survey_words};
-use super::survey::{HardLinkChoice, check_target};
+use super::survey::HardLinkChoice;
 use super::{Ended, output, signals};
 use crate::error::{Error, Result};
-use crate::io::write_atomically;
+use crate::io::{check_target, write_atomically};
 use crate::progress::Snapshot;
 use crate::report::page;
 use crate::scan::default_threads;

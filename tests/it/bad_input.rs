@@ -1,5 +1,6 @@
 //! What cannot be done is reported before it begins; what fails on the way is reported and damages nothing else.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -176,6 +177,19 @@ fn a_result_may_go_to_a_pipe() {
         command = again;
     }
     assert!(fs::metadata("/dev/null").is_ok_and(|metadata| !metadata.is_file()), "/dev/null is still a device");
+    // Standard output is a file that the shell opened: the result goes where it writes.
+    let (kept, into) = (sandbox.path().join("kept.json"), sandbox.path().join("t"));
+    let Some(mut command) = granulo_as_nobody(&sandbox) else { return };
+    command.args([
+        OsStr::new("survey"),
+        into.as_os_str(),
+        OsStr::new("-q"),
+        OsStr::new("-o"),
+        OsStr::new("/dev/stdout"),
+    ]);
+    let status = command.stdout(fs::File::create(&kept).unwrap()).status().unwrap();
+    assert!(status.success());
+    run(args!["show", &kept]).ended(0);
 }
 
 #[test]

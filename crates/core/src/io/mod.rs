@@ -224,6 +224,11 @@ pub fn open_target(path: &Path) -> Result<(File, Option<AtomicFile>)> {
     }
 }
 
+/// Whether a result is written into what is at a path, not put in its place: an open file, a pipe, a device.
+pub fn is_written_directly(path: &Path) -> bool {
+    matches!(Target::of(path), Target::Open(_) | Target::Special)
+}
+
 /// Checks that a result can be written to a path, before the work that it is the result of. Leaves nothing there.
 ///
 /// # Errors
