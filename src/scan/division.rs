@@ -5,11 +5,15 @@
 //! was specified. The depth is the smallest at which there are many more directories than processes, so that they
 //! divide evenly; processes that see the same tree find the same. One huge directory below that depth stays with one.
 
-use std::fs::read_dir;
-use std::path::PathBuf;
+use std::fs::{metadata, read_dir, symlink_metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
+
+use super::{SNAPSHOT_DIRECTORIES, WalkOptions, join};
 
 /// Directories for each process at the depth of the division, if the tree has so many.
 const DIRECTORIES_EACH: usize = 64;
@@ -52,20 +56,37 @@ impl Division {
     }
 }
 
-/// The depth at which `count` processes divide the trees below `roots`.
-pub(crate) fn depth_for(roots: &[PathBuf], count: u32) -> u32 {
+/// The depth at which `count` processes divide a walk. Directories that it leaves out do not count: they can differ
+/// between the moments at which the processes begin (`/proc`), or be on a server that does not answer.
+pub(crate) fn depth_for(walk: &WalkOptions, count: u32) -> u32 {
     let wanted = DIRECTORIES_EACH * count as usize;
-    let mut level: Vec<PathBuf> = roots.iter().filter(|root| root.is_dir()).cloned().collect();
+    let device = |path: &Path| symlink_metadata(path).ok().map(|found| found.dev());
+    // With the path below the root, and the device that the walk stays on.
+    let root = |root: &PathBuf| {
+        let found = metadata(root).ok().filter(|found| found.is_dir())?;
+        Some((root.clone(), Vec::new(), found.dev()))
+    };
+    let mut level: Vec<(PathBuf, Vec<u8>, u64)> = walk.roots.iter().filter_map(root).collect();
     for depth in 0..DEEPEST {
         if level.len() >= wanted || level.is_empty() {
             return depth;
         }
         let mut next = Vec::new();
-        for directory in level {
-            let entries = read_dir(&directory).into_iter().flatten().flatten();
-            let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            // More are not needed: the next level is then the one.
-            next.extend(below.map(|entry| entry.path()).take(wanted.saturating_sub(next.len())));
+        for (directory, below, of_root) in level {
+            for entry in read_dir(&directory).into_iter().flatten().flatten() {
+                // With as many as are wanted, the next round ends the search.
+                if next.len() >= wanted {
+                    break;
+                }
+                let (name, path) = (entry.file_name(), entry.path());
+                let is_walked = entry.file_type().is_ok_and(|kind| kind.is_dir())
+                    && !walk.exclude.matches(&below, name.as_bytes())
+                    && (walk.include_snapshots || !SNAPSHOT_DIRECTORIES.contains(&name.as_bytes()))
+                    && (!walk.one_file_system || device(&path) == Some(of_root));
+                if is_walked {
+                    next.push((path, join(below.clone(), name.as_bytes()), of_root));
+                }
+            }
         }
         level = next;
     }
@@ -75,6 +96,7 @@ pub(crate) fn depth_for(roots: &[PathBuf], count: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scan::exclude::Exclude;
 
     #[test]
     fn each_path_is_in_one_part_and_parts_are_about_equal() {
@@ -94,18 +116,27 @@ mod tests {
     #[test]
     fn the_depth_is_where_there_are_enough_directories() {
         let tree = tempfile::tempdir().unwrap();
-        let roots = [tree.path().to_owned()];
+        let walk = |root: &Path, excluded: &[&str]| WalkOptions {
+            roots: vec![root.to_owned()],
+            threads: 1,
+            one_file_system: true,
+            include_snapshots: false,
+            exclude: Exclude::new(&excluded.iter().map(|&glob| glob.to_owned()).collect::<Vec<_>>()).unwrap(),
+            division: None,
+        };
+        let depth = |count| depth_for(&walk(tree.path(), &[]), count);
         // No level has enough: the one below the last.
-        assert_eq!(depth_for(&roots, 2), 1);
+        assert_eq!(depth(2), 1);
         for directory in 0..127 {
             std::fs::create_dir_all(tree.path().join(format!("only/{directory}/below"))).unwrap();
         }
-        assert_eq!(depth_for(&roots, 1), 2);
-        assert_eq!(depth_for(&roots, 2), 4);
+        assert_eq!((depth(1), depth(2)), (2, 4));
         std::fs::create_dir_all(tree.path().join("only/127")).unwrap();
-        assert_eq!(depth_for(&roots, 2), 2);
+        assert_eq!(depth(2), 2);
+        // What is left out does not count.
+        assert_eq!(depth_for(&walk(tree.path(), &["12?"]), 2), 4);
         let file = tree.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert_eq!(depth_for(&[file], 2), 0);
+        assert_eq!(depth_for(&walk(&file, &[]), 2), 0);
     }
 }

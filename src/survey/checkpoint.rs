@@ -79,6 +79,8 @@ pub struct Checkpoint {
 pub(super) struct Session<'a> {
     /// Roots as given.
     pub(super) roots: &'a [PathBuf],
+    /// Device and inode of each, as far as they could be examined, when the session began.
+    pub(super) root_identities: &'a [Option<(u64, u64)>],
     /// What the result depends on.
     pub(super) options: &'a Options,
     /// The part of the tree that is surveyed; `None`: all of it.
@@ -106,12 +108,12 @@ impl Checkpoint {
             None => None,
         };
         let shard = collector.whole();
-        let (errors, links) = collector.rest();
+        let (errors, links) = collector.errors_and_links();
         let counted = Measure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.of(measure)));
         let weighted = ByteMeasure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.by_bytes(measure)));
         Ok(Checkpoint {
             roots: session.roots.iter().map(|root| root.as_os_str().as_bytes().to_vec()).collect(),
-            root_identities: session.roots.iter().map(|root| identity(root)).collect(),
+            root_identities: session.root_identities.to_vec(),
             options: session.options.clone(),
             division: session.division,
             limit: session.limit,
@@ -304,7 +306,8 @@ pub(crate) fn may_be_written(path: &Path) -> bool {
     KIND.may_be_written(path)
 }
 
-fn identity(root: &Path) -> Option<(u64, u64)> {
+/// Device and inode of a root.
+pub(super) fn identity(root: &Path) -> Option<(u64, u64)> {
     let metadata = std::fs::metadata(root).ok()?;
     Some((metadata.dev(), metadata.ino()))
 }

@@ -102,7 +102,9 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             Some((path, target)) => {
                 match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
                     Ok(scan) => {
-                        match too_empty(&scan).or_else(|| reserved(&scan)).or_else(|| memory_suffices(request, &scan)) {
+                        let obstacle = too_empty(&scan).or_else(|| reserved(&scan));
+                        let obstacle = obstacle.or_else(|| encrypted(request, &scan));
+                        match obstacle.or_else(|| memory_suffices(request, &scan)) {
                             None => Chosen::Scan(scan),
                             Some(reason) => Chosen::Walk { reason },
                         }
@@ -185,6 +187,15 @@ const RESERVED: &str = "blocks are reserved for copy-on-write, and only the kern
 fn reserved(InodeScan { target, source }: &InodeScan) -> Option<String> {
     let Opened::Xfs(xfs) = source else { return None };
     (target.mount.is_some() && xfs.may_have_reservations()).then(|| RESERVED.to_owned())
+}
+
+const ENCRYPTED: &str = "it may have encrypted names, which only the kernel can read";
+
+/// Why names would differ from those of a walk: with the key, the kernel decrypts them.
+fn encrypted(request: &Request, InodeScan { target, source }: &InodeScan) -> Option<String> {
+    let Opened::Ext(ext) = source else { return None };
+    let has_names = target.mount.is_some() && !request.without_names;
+    (has_names && ext.may_be_encrypted()).then(|| ENCRYPTED.to_owned())
 }
 
 /// Why an inode scan would not produce the result of a walk.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::checkpoint::{Checkpoint, Session};
+use super::checkpoint::{self, Checkpoint, Session};
 use super::collect::Collector;
 use super::file_table::FileTable;
 use super::inode_scan::{self, Chosen};
@@ -51,8 +51,11 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
         }
     }
     let mut collector = collector(&request, division, resumed, &moments, progress)?;
+    // Before the walk: what is mounted on a root may change meanwhile, or no longer answer.
+    let root_identities: Vec<_> = request.roots.iter().map(|root| checkpoint::identity(root)).collect();
     let session = || Session {
         roots: &request.roots,
+        root_identities: &root_identities,
         options: &request.options,
         division,
         limit: request.limit,
@@ -248,7 +251,10 @@ fn division(request: &Request, resumed: Option<&Checkpoint>) -> Result<Option<Di
 
 /// The part of the trees that a shard walks.
 fn division_of(shard: &Shard, request: &Request) -> Result<Division> {
-    let depth = shard.depth.unwrap_or_else(|| depth_for(&request.roots, shard.count));
+    let depth = match shard.depth {
+        Some(depth) => depth,
+        None => depth_for(&settings(request, None)?, shard.count),
+    };
     let division = Division { index: shard.number.wrapping_sub(1), count: shard.count, depth };
     let cause = || format!("there is no shard {} of {} that divides at depth {depth}", shard.number, shard.count);
     let error = || Error::new(ErrorKind::Usage, "take the survey", cause()).advise("number shards from 1: --shard 1/8");

@@ -266,6 +266,18 @@ fn an_encrypted_directory_has_names_as_long_as_they_are_stored() {
     assert_eq!(scan["distributions"]["name_length"]["max"], 16);
 }
 
+#[test]
+fn a_mounted_file_system_that_may_have_encrypted_names_is_walked() {
+    let Some(image) = mounted(&["-t", "ext4", "-O", "encrypt"]) else { return };
+    let root = image.root();
+    populate(&root);
+    let document = run(args!["survey", "--json", &root]).ended(0).json();
+    assert_eq!(document["method"], "walk");
+    assert!(document["method_reason"].as_str().unwrap().contains("encrypted names"), "{document}");
+    assert_eq!(scan_of(&root)["method"], "inode-scan");
+    assert_eq!(survey(args!["--without-names", &root])["method"], "inode-scan");
+}
+
 /// The device that is mounted at a place.
 fn device_at(root: &Path) -> PathBuf {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();

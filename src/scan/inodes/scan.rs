@@ -223,6 +223,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                     continue;
                 }
                 let mut records_of_part = records.map(|_| PartRecords::new(slots, spill));
+                let mut damages = Vec::new();
                 self.source.read_part(part, &mut buffers, &mut |found| match found {
                     Found::Inode { offset, stat, listing } => {
                         if let Some(records) = &mut records_of_part {
@@ -237,15 +238,16 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                             self.push(worker, &mut batch, stat, stat.link_count);
                         }
                     }
-                    Found::Damaged(damage) => {
-                        // Whether it matters depends on the names.
-                        let slot = damage.inode.and_then(|inode| self.source.slot(inode));
-                        match (&mut records_of_part, slot.filter(|slot| slot.part == part)) {
-                            (Some(records), Some(slot)) => records.put_damaged(slot.offset, damage),
-                            _ => self.report(damage),
-                        }
-                    }
+                    Found::Damaged(damage) => damages.push(damage),
                 });
+                for damage in damages {
+                    // Whether it matters depends on the names. A part may have no slots before it was read.
+                    let slot = damage.inode.and_then(|inode| self.source.slot(inode));
+                    match (&mut records_of_part, slot.filter(|slot| slot.part == part)) {
+                        (Some(records), Some(slot)) => records.put_damaged(slot.offset, damage),
+                        _ => self.report(damage),
+                    }
+                }
                 if let (Some(records), Some(of_part)) = (records, records_of_part) {
                     records.set(part, of_part);
                 }

@@ -221,11 +221,14 @@ struct FileRow {
     ages: [(u64, bool); 3],
 }
 
+/// Ages from here on, 45,964 years, count as this: bytes times days stay within what a survey file may hold.
+const OLDEST_DAYS: i64 = 1 << 24;
+
 /// Whole days from `time` to `reference`; 0 and true if `time` is later.
 #[inline]
 fn age_days(time: Timestamp, reference: i64) -> (u64, bool) {
     let seconds = reference.saturating_sub(time.seconds);
-    ((seconds / SECONDS_A_DAY).max(0) as u64, seconds < 0)
+    ((seconds / SECONDS_A_DAY).clamp(0, OLDEST_DAYS) as u64, seconds < 0)
 }
 
 impl Collector {
@@ -316,7 +319,7 @@ impl Collector {
     }
 
     /// Everything except the shards, for a checkpoint.
-    pub(super) fn rest(&self) -> (ErrorLog, Vec<(SeenLink, LinkNameData)>) {
+    pub(super) fn errors_and_links(&self) -> (ErrorLog, Vec<(SeenLink, LinkNameData)>) {
         (lock(&self.errors).clone(), self.links.snapshot(|name| name.data.clone()))
     }
 
@@ -633,12 +636,12 @@ impl InodeVisitor for Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::distribution::{Distribution, Encoded};
+    use crate::survey::measure::ByteMeasure;
 
-    /// A damaged or maliciously made inode may claim the largest link count that the field can hold.
-    #[test]
-    fn billions_of_names_take_no_longer_than_one() {
-        let time = Timestamp { seconds: 0, nanoseconds: 0 };
-        let stat = |kind, link_count| Stat {
+    fn stat(kind: scan::Kind, link_count: u32, seconds: i64) -> Stat {
+        let time = Timestamp { seconds, nanoseconds: 0 };
+        Stat {
             kind,
             size_bytes: 7,
             allocated_bytes: 4096,
@@ -651,14 +654,36 @@ mod tests {
             mtime: time,
             ctime: time,
             atime: time,
-        };
+        }
+    }
+
+    /// A file system with 64-bit times, and a file as large as there can be: its survey can be read again.
+    #[test]
+    fn the_oldest_and_largest_file_makes_a_survey_that_can_be_read() {
+        let file = Stat { size_bytes: i64::MAX as u64, ..stat(scan::Kind::File, 1, i64::MIN) };
+        let collector = Collector::new(&Options::default(), 1, 1_800_000_000, 20);
+        collector.inodes(0, &[(file, 1)]);
+        let survey = collector.survey();
+        for measure in ByteMeasure::ALL {
+            let encoded = Encoded::from(survey.distributions.by_bytes(measure));
+            assert!(Distribution::<u128>::try_from(&encoded).is_ok(), "{}", measure.name());
+        }
+    }
+
+    /// A damaged or maliciously made inode may claim the largest link count that the field can hold.
+    #[test]
+    fn billions_of_names_take_no_longer_than_one() {
         let symlink = scan::Kind::Symlink { absolute: true };
         let options = Options { hard_links: HardLinks::Each, ..Options::default() };
         let collector = Collector::new(&options, 1, 0, 20);
         let names = MOST_ROWS as u32 + 1;
         collector.inodes(
             0,
-            &[(stat(symlink, u32::MAX), u32::MAX), (stat(symlink, 1), 0), (stat(scan::Kind::File, names), names)],
+            &[
+                (stat(symlink, u32::MAX, 0), u32::MAX),
+                (stat(symlink, 1, 0), 0),
+                (stat(scan::Kind::File, names, 0), names),
+            ],
         );
         let survey = collector.survey();
         assert_eq!(survey.counts.symlinks, u64::from(u32::MAX));

@@ -470,8 +470,10 @@ impl<M: Medium> Reader<'_, '_, M> {
                 _ => self.push(stat, None),
             },
             Err(cause) => {
-                let (operation, inode) = ("read the inode", Some(key.object));
+                let (operation, inode) = ("read the inode", Some(number));
                 (self.found)(Found::Damaged(Damage { operation, inode, error: damaged(cause) }));
+                // It has a slot, as its names lead to it.
+                self.numbers.push(number);
             }
         }
     }
@@ -528,7 +530,7 @@ impl<M: Medium> InodeSource for Btrfs<M> {
         if let Some(next) = self.parts.get(part + AHEAD_PARTS) {
             self.volume.will_need(self.some_leaves(&next.leaves).iter().map(Leaf::pointer));
         }
-        let Some(TreePart { tree, leaves, numbers: published }) = self.parts.get(part) else { return };
+        let Some(TreePart { tree, leaves, numbers: searchable }) = self.parts.get(part) else { return };
         let Some(tree) = self.trees.get(*tree) else { return };
         self.load(tree, leaves.clone(), &mut buffers.group);
         for (_, error) in buffers.group.failed.drain(..) {
@@ -542,7 +544,7 @@ impl<M: Medium> InodeSource for Btrfs<M> {
         if let Some(object) = reader.symlink.map(|stat| stat.inode & (PLACEHOLDER - 1))
             && leaves.end < tree.leaves.end
         {
-            // Its target is in the next part.
+            // Its target is in the next part; the buffer of listings is free meanwhile.
             self.load(tree, leaves.end..leaves.end + 1, &mut buffers.listing);
             self.each_item(tree, &buffers.listing, leaves.end, |key, data| {
                 if key.object == object && key.kind == EXTENT_DATA {
@@ -552,10 +554,10 @@ impl<M: Medium> InodeSource for Btrfs<M> {
         }
         reader.finish_symlink(false);
         let mut numbers = reader.numbers;
-        // `slot` searches them by halves. A damaged leaf may have them in any order: some are then not found. A second
-        // reading changes nothing.
+        // `slot` finds nothing in this part before. It searches by bisection, so numbers that a damaged leaf has out of
+        // order may not be found. A second reading does not replace them.
         numbers.shrink_to_fit();
-        let _ = published.set(numbers.into_boxed_slice());
+        let _ = searchable.set(numbers.into_boxed_slice());
     }
 
     fn position(&self, listing: &Listing) -> u64 {

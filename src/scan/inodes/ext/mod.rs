@@ -127,6 +127,11 @@ impl<M: Medium> Ext<M> {
         self
     }
 
+    /// Whether some of its directories may be encrypted.
+    pub fn may_be_encrypted(&self) -> bool {
+        self.superblock.encrypt
+    }
+
     /// Problems of the file system as a whole.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

@@ -37,6 +37,7 @@ const META_BG: u32 = 0x10;
 const WIDE: u32 = 0x80;
 const CSUM_SEED: u32 = 0x2000;
 const LARGE_DIRECTORIES: u32 = 0x4000;
+const ENCRYPT: u32 = 0x1_0000;
 const CASEFOLD: u32 = 0x2_0000;
 /// The only algorithm of metadata checksums: CRC-32C.
 const CRC32C: u8 = 1;
@@ -54,7 +55,7 @@ const KNOWN: u32 = 0x2
     | CSUM_SEED
     | LARGE_DIRECTORIES
     | 0x8000
-    | 0x1_0000
+    | ENCRYPT
     | CASEFOLD;
 
 /// The fields of a superblock that are used.
@@ -82,6 +83,8 @@ pub(super) struct Superblock {
     /// Whether directories may be indexed; then those of one block are read as if they were.
     pub(super) indexes: bool,
     pub(super) casefold: bool,
+    /// Whether directories may be encrypted.
+    pub(super) encrypt: bool,
     /// The seed of metadata checksums, if there are any.
     pub(super) seed: Option<u32>,
     /// The same for those of inodes, which have them only where Linux created the file system.
@@ -293,6 +296,7 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
         large_directories: incompatible & LARGE_DIRECTORIES != 0,
         indexes: compatible & DIR_INDEX != 0,
         casefold: incompatible & CASEFOLD != 0,
+        encrypt: incompatible & ENCRYPT != 0,
         seed: checksummed.then_some(seed),
         inode_seed: (checksummed && by_linux).then_some(seed),
         crc16: !checksummed && read_only & RO_GDT_CSUM != 0,
