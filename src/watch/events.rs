@@ -80,7 +80,8 @@ pub(super) enum Told {
 /// A marked name.
 #[derive(Debug)]
 struct NameMark {
-    /// The handle that the last event on the name reported for the child.
+    /// The handle that the last event in the queue reported for the child. The kernel merges events, so that another
+    /// child may have come after it.
     child: Option<HandleBytes>,
     /// `None` if there were several events, or one says more than one thing.
     told: Option<Told>,
@@ -97,6 +98,7 @@ pub(super) struct Marked {
     pub(super) lost: bool,
     /// Number of events read.
     pub(super) events: u64,
+    /// The key in progress, to allocate it once.
     key: Vec<u8>,
 }
 
@@ -115,7 +117,7 @@ impl Marked {
 
     fn mark_name(&mut self, directory: &[u8], name: &[u8], child: Option<&[u8]>, told: Option<Told>) {
         self.key.clear();
-        // A handle has at most 132 bytes with its type.
+        // `split_record` refuses handles of more than 255 bytes; those of Linux have at most 132.
         self.key.push(directory.len() as u8);
         self.key.extend_from_slice(directory);
         self.key.extend_from_slice(name);

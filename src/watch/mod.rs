@@ -49,7 +49,7 @@ use hashbrown::HashSet;
 use rustix::fs::{Mode, OFlags, openat};
 
 use self::compose::{Moment, compose};
-use self::events::{Group, HandleBytes, Marked, MarkedName};
+use self::events::{Group, HandleBytes, Marked, MarkedName, probable_number};
 use self::folding::Folding;
 use self::follow::{Followed, forget_changes};
 use self::later::Later;
@@ -58,7 +58,7 @@ use self::mount_points::MountPoints;
 use self::scan::{Unlisted, list, to_list};
 use self::tree::{Entry, InodeSlot, Tree};
 use crate::error::{Error, ErrorKind, Result};
-use crate::mounts::mount_of;
+use crate::mounts::{is_shared, mount_of};
 use crate::progress::Progress;
 use crate::scan::Kind;
 use crate::scan::exclude::Exclude;
@@ -95,24 +95,6 @@ const QUIET_ROUNDS: u32 = 2;
 
 /// Longest path that a system call accepts, without its end (`PATH_MAX`).
 const LONGEST_PATH_BYTES: usize = 4095;
-
-/// File systems that other machines change, too.
-const SHARED: [&str; 14] = [
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "ceph",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ocfs2",
-    "gfs2",
-    "9p",
-    "afs",
-    "glusterfs",
-];
 
 /// What to watch, and how.
 #[derive(Debug)]
@@ -230,7 +212,7 @@ impl<'r> Watch<'r> {
             let advice = format!("watch {}", escape_path(&mounted.point));
             return Err(refuse(ErrorKind::Usage, cause, path).advise(advice));
         }
-        if SHARED.iter().any(|kind| mounted.kind.trim_start_matches("fuse.") == *kind) {
+        if is_shared(&mounted.kind) {
             let cause = format!("its file system is {}, and changes by other machines are not reported", mounted.kind);
             return Err(refuse(ErrorKind::Usage, cause, path).advise("take surveys at intervals instead"));
         }
@@ -277,7 +259,25 @@ impl<'r> Watch<'r> {
         progress.add(0, 1, 0);
         let handle = handle_of(self.truth.mount(), c"").ok();
         let unlisted = to_list(&mut self.tree, root.inode, handle).into_iter().collect();
-        self.list_with(unlisted, self.request.survey.threads, progress)
+        let is_complete = self.list_with(unlisted, self.request.survey.threads, progress);
+        if is_complete {
+            self.expect_write_back();
+        }
+        is_complete
+    }
+
+    /// Has files looked at again that were written before their writes were events, or while events were lost: their
+    /// allocation changes when the data are written back, and without an event.
+    fn expect_write_back(&mut self) {
+        let settled_after = if self.trimmed.is_some() { TRIMMED } else { WRITTEN_BACK };
+        let now = Instant::now();
+        for file in self.tree.files_changed_since(now_seconds() - settled_after.as_secs() as i64) {
+            let Some((directory, name)) = self.tree.place(file) else { continue };
+            let path = self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path);
+            if let Some(handle) = path.and_then(|path| self.truth.handle(path)) {
+                self.written_back.add(handle.as_bytes(), now);
+            }
+        }
     }
 
     /// Lists directories to the end, also when the watcher was asked to stop: the last document needs them.
@@ -378,6 +378,7 @@ impl<'r> Watch<'r> {
         let is_true = match self.resync() {
             Ok(changes) => {
                 self.figures.incremental_scans += 1;
+                self.expect_write_back();
                 let changes = format_count(changes as u128);
                 observer.notice(&format!("{cause}: an incremental scan found {changes} changed files and directories"));
                 true
@@ -458,7 +459,14 @@ impl<'r> Watch<'r> {
                     {
                         unlisted.extend(to_list(&mut self.tree, stat.inode, handle));
                     }
-                    self.looked_at_child(child, &mut inodes, now);
+                    // Another inode may be at the name by now, or have been in the last event about it.
+                    let is_child = match &entry {
+                        Entry::Inode(stat) => child.and_then(probable_number) == Some(stat.inode),
+                        _ => false,
+                    };
+                    if is_child {
+                        self.looked_at_child(child, &mut inodes, now);
+                    }
                 }
             }
         }

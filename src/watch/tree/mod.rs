@@ -223,6 +223,12 @@ impl Tree {
         Some((name.directory, &name.text))
     }
 
+    /// The files whose inodes changed at a time, in seconds since 1970, or later.
+    pub(super) fn files_changed_since(&self, since: i64) -> Vec<InodeSlot> {
+        let is_late = |inode: &Inode| inode.number != FREE && inode.kind == Kind::File && inode.times[1] >= since;
+        (0..).zip(&self.inodes).filter(|(_, inode)| is_late(inode)).map(|(slot, _)| slot).collect()
+    }
+
     /// Why a directory is not known to the end.
     pub(super) fn trouble(&self, directory: InodeSlot) -> Option<Trouble> {
         self.unlisted.get(&directory).copied()
