@@ -46,8 +46,8 @@ pub(crate) fn write(traces: &[(Document, Vec<String>)], generated_at: i64, out: 
 /// # Errors
 /// When the data cannot be JSON.
 pub(crate) fn part(traces: &[(Document, Vec<String>)]) -> io::Result<Part> {
-    let then = Operations::published();
-    let deciles = then.reads.deciles().into_iter().zip(then.writes.deciles());
+    let fig4 = Operations::published();
+    let deciles = fig4.reads.deciles().into_iter().zip(fig4.writes.deciles());
     let row = |(tenth, (read_bytes, write_bytes)): (u32, (u64, u64))| Decile {
         fraction: f64::from(tenth) / 10.0,
         read_bytes,

@@ -1,10 +1,11 @@
 //! A source filtered to the files below some directories.
 
+use super::names::Names;
 use super::{Findings, Operation, Origin, Source};
 use crate::error::Result;
 use crate::units::escape;
 
-/// The files of another source at or below some paths. Numbers and names do not change.
+/// The files of another source at or below some paths, with their numbers there, and the processes that use them.
 pub struct Below {
     inner: Box<dyn Source>,
     paths: Vec<Vec<u8>>,
@@ -12,6 +13,9 @@ pub struct Below {
     origin: Origin,
     /// For each file: whether it is kept.
     kept: Vec<bool>,
+    /// The processes with operations on these, and the number of each, if it has one, by that in the other source.
+    processes: Names,
+    numbers: Vec<Option<u32>>,
 }
 
 impl std::fmt::Debug for Below {
@@ -30,7 +34,14 @@ impl Below {
             path
         };
         let paths = paths.into_iter().map(without_slash).collect();
-        let mut below = Below { origin: inner.origin().clone(), inner, paths, kept: Vec::new() };
+        let mut below = Below {
+            origin: inner.origin().clone(),
+            inner,
+            paths,
+            kept: Vec::new(),
+            processes: Names::default(),
+            numbers: Vec::new(),
+        };
         below.find_origin();
         below
     }
@@ -53,13 +64,25 @@ impl Below {
         }
         self.kept[file as usize]
     }
+
+    /// The number here of a process of the other source.
+    fn process(&mut self, number: u32) -> u32 {
+        let at = number as usize;
+        if self.numbers.len() <= at {
+            self.numbers.resize(at + 1, None);
+        }
+        let (inner, processes) = (&self.inner, &mut self.processes);
+        // There are no more of them than in the other source, so none is without a number.
+        let push = || processes.push(inner.processes().get(number).unwrap_or_default()).unwrap_or(number);
+        *self.numbers[at].get_or_insert_with(push)
+    }
 }
 
 impl Source for Below {
     fn next(&mut self) -> Result<Option<Operation>> {
         while let Some(operation) = self.inner.next()? {
             if operation.file.is_some_and(|file| self.keeps(file)) {
-                return Ok(Some(operation));
+                return Ok(Some(Operation { process: self.process(operation.process), ..operation }));
             }
         }
         self.find_origin();
@@ -67,7 +90,7 @@ impl Source for Below {
     }
 
     fn findings(&self) -> Findings<'_> {
-        Findings { origin: &self.origin, ..self.inner.findings() }
+        Findings { origin: &self.origin, processes: &self.processes, ..self.inner.findings() }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {
@@ -102,5 +125,21 @@ mod tests {
         assert_eq!(kept(&["/"]), [0, 1, 2, 3]);
         let below = Below::new(Box::new(listed.clone()), vec![b"/a/".to_vec(), b"/x".to_vec()]);
         assert_eq!(below.origin().notes, ["Only operations on files at or below /a, /x."]);
+    }
+
+    #[test]
+    fn only_processes_of_these_files_are_counted() {
+        let mut listed = Listed::new("test");
+        for (number, name) in [&b"/x"[..], b"/a/b"].into_iter().enumerate() {
+            listed.files.push(name);
+            listed.processes.push(name);
+            let mut operation = Operation::new(0, number as u32, Kind::Stat);
+            operation.file = Some(number as u32);
+            listed.operations.push(operation);
+        }
+        let mut below = Below::new(Box::new(listed), vec![b"/a".to_vec()]);
+        let found = below.next().unwrap().unwrap();
+        assert_eq!((found.process, found.file), (0, Some(1)));
+        assert_eq!(below.processes().iter().collect::<Vec<_>>(), [b"/a/b"]);
     }
 }

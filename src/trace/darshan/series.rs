@@ -68,6 +68,10 @@ pub(super) fn sizes(record: &Record, writes: bool) -> (Vec<(u64, u64)>, bool) {
     let mut sizes: Vec<(u64, u64)> =
         (0..SIZES).map(|n| (at(counter::ACCESS_SIZES + n), at(counter::ACCESS_COUNTS + n))).collect();
     sizes.retain(|&(_, common)| common > 0);
+    let bounds_of = |bin: usize| {
+        let low = if bin == 0 { 0 } else { BIN_HIGH_BYTES[bin - 1] + 1 };
+        (low, BIN_HIGH_BYTES.get(bin).copied().unwrap_or(u64::MAX))
+    };
     for (size, common) in sizes {
         let bin = bin(size);
         // The most common sizes cover reads and writes together.
@@ -78,8 +82,16 @@ pub(super) fn sizes(record: &Record, writes: bool) -> (Vec<(u64, u64)>, bool) {
         };
         let share = share.min(left[bin]);
         // No more than the remaining bytes.
-        let share =
-            if size == 0 { share } else { share.min(((u128::from(bytes) - exact_bytes) / u128::from(size)) as u64) };
+        let rest = u128::from(bytes) - exact_bytes;
+        let share = share.min(at_most(rest, size));
+        // And so many that what is left of the bins can have the bytes that remain then.
+        let of_all = |bound: &dyn Fn(usize) -> u64| -> u128 {
+            (0..BINS).map(|bin| u128::from(left[bin]) * u128::from(bound(bin))).sum()
+        };
+        let (low, high) = bounds_of(bin);
+        let above_least = rest.saturating_sub(of_all(&|bin| bounds_of(bin).0));
+        let below_most = of_all(&|bin| bounds_of(bin).1).saturating_sub(rest);
+        let share = share.min(at_most(above_least, size - low)).min(at_most(below_most, high - size));
         left[bin] -= share;
         exact_bytes += u128::from(share) * u128::from(size);
         groups.push((share, size));
@@ -87,6 +99,11 @@ pub(super) fn sizes(record: &Record, writes: bool) -> (Vec<(u64, u64)>, bool) {
     let rest = u128::from(bytes) - exact_bytes;
     let fits = spread(&left, rest, &mut groups);
     (groups, fits)
+}
+
+/// How many of `each` bytes fit into `bytes`.
+fn at_most(bytes: u128, each: u64) -> u64 {
+    bytes.checked_div(each.into()).map_or(u64::MAX, |count| u64::try_from(count).unwrap_or(u64::MAX))
 }
 
 /// Equal sizes that add up to `bytes`, some of them a byte larger.
@@ -97,37 +114,39 @@ fn even(count: u64, bytes: u64) -> Vec<(u64, u64)> {
     }
 }
 
-/// Sizes for the remaining counts of the bins, at the same relative position in each bin, so that they add up to
-/// `bytes`; returns whether they do.
-fn spread(left: &[u64; BINS], bytes: u128, groups: &mut Vec<(u64, u64)>) -> bool {
+/// Appends sizes to `groups` for the remaining counts of the bins, at the same relative position in each bin, so that
+/// they add up to `bytes`; returns whether they do.
+fn spread(remaining: &[u64; BINS], bytes: u128, groups: &mut Vec<(u64, u64)>) -> bool {
     let bounds = |bin: usize| {
         let low = if bin == 0 { 0 } else { BIN_HIGH_BYTES[bin - 1] + 1 };
         // The last bin, which has no bound, can hold all remaining bytes.
-        let unbounded = || u64::try_from(bytes.div_ceil(u128::from(left[bin].max(1)))).unwrap_or(u64::MAX).max(low);
+        let unbounded =
+            || u64::try_from(bytes.div_ceil(u128::from(remaining[bin].max(1)))).unwrap_or(u64::MAX).max(low);
         (low, BIN_HIGH_BYTES.get(bin).copied().unwrap_or_else(unbounded))
     };
-    let filled = || (0..BINS).filter(|&bin| left[bin] > 0);
-    let least: u128 = filled().map(|bin| u128::from(left[bin]) * u128::from(bounds(bin).0)).sum();
-    let room: u128 = filled().map(|bin| u128::from(left[bin]) * u128::from(bounds(bin).1 - bounds(bin).0)).sum();
+    let filled = || (0..BINS).filter(|&bin| remaining[bin] > 0);
+    let least: u128 = filled().map(|bin| u128::from(remaining[bin]) * u128::from(bounds(bin).0)).sum();
+    let room: u128 = filled().map(|bin| u128::from(remaining[bin]) * u128::from(bounds(bin).1 - bounds(bin).0)).sum();
     let above = bytes.saturating_sub(least).min(room);
     let mut remainder = above;
-    let place = if room == 0 { 0.0 } else { above as f64 / room as f64 };
-    let mut made: Vec<(u64, u64, u64)> = Vec::new();
+    let position = if room == 0 { 0.0 } else { above as f64 / room as f64 };
+    let mut sized: Vec<(u64, u64, u64)> = Vec::new();
     for bin in filled() {
         let (low, high) = bounds(bin);
         let width = high - low;
-        let step = ((width as f64 * place) as u64)
+        let step = ((width as f64 * position) as u64)
             .min(width)
-            .min(u64::try_from(remainder / u128::from(left[bin])).unwrap_or(0));
-        remainder -= u128::from(step) * u128::from(left[bin]);
-        made.push((left[bin], low + step, high));
+            .min(u64::try_from(remainder / u128::from(remaining[bin])).unwrap_or(0));
+        remainder -= u128::from(step) * u128::from(remaining[bin]);
+        sized.push((remaining[bin], low + step, high));
     }
     // The remainder from rounding goes to the largest sizes with space in their bin, one byte each; then, if floats
     // were too imprecise, more.
-    for &(count, size, high) in made.iter().rev() {
+    for &(count, size, high) in sized.iter().rev() {
         let more = u64::try_from(remainder / u128::from(count)).unwrap_or(u64::MAX).min(high - size);
         remainder -= u128::from(more) * u128::from(count);
         let size = size + more;
+        // Below the upper bound, less than `count` remains.
         let plus = if size < high { u64::try_from(remainder).unwrap_or(u64::MAX).min(count) } else { 0 };
         remainder -= u128::from(plus);
         groups.push((count - plus, size));
@@ -222,6 +241,38 @@ mod tests {
             groups.iter().for_each(|&(count, size)| back[bin(size)] += count as i64);
             prop_assert_eq!(back, bins);
             prop_assert_eq!(groups.iter().map(|(count, size)| count * size).sum::<u64>(), sizes_given.iter().sum::<u64>());
+        }
+
+        #[test]
+        fn reads_and_writes_share_the_common_sizes(
+            given in proptest::collection::vec((0u64..200_000, any::<bool>(), 1u64..40), 1..20),
+        ) {
+            let of = |writes| given.iter().filter(move |(_, is_write, _)| *is_write == writes);
+            let mut counters = Vec::new();
+            for (writes, [count, bytes, bins]) in [
+                (false, [counter::READS, counter::BYTES_READ, counter::READ_SIZES]),
+                (true, [counter::WRITES, counter::BYTES_WRITTEN, counter::WRITE_SIZES]),
+            ] {
+                let mut by_bin = [0; BINS];
+                of(writes).for_each(|&(size, _, times)| by_bin[bin(size)] += times as i64);
+                counters.extend([(count, by_bin.iter().sum()), (bytes, of(writes).map(|g| (g.0 * g.2) as i64).sum())]);
+                counters.extend(by_bin.iter().enumerate().map(|(at, &n)| (bins + at, n)));
+            }
+            let mut common = std::collections::BTreeMap::new();
+            given.iter().for_each(|&(size, _, times)| *common.entry(size).or_insert(0) += times as i64);
+            let mut common: Vec<_> = common.into_iter().collect();
+            common.sort_by_key(|&(_, times)| std::cmp::Reverse(times));
+            for (at, (size, times)) in common.into_iter().take(SIZES).enumerate() {
+                counters.extend([(counter::ACCESS_SIZES + at, size as i64), (counter::ACCESS_COUNTS + at, times)]);
+            }
+            let record = record(&counters);
+            for writes in [false, true] {
+                let (groups, fits) = sizes(&record, writes);
+                prop_assert!(fits, "{groups:?} {given:?}");
+                let bytes = |groups: &mut dyn Iterator<Item = (u64, u64)>| groups.map(|(n, size)| n * size).sum::<u64>();
+                let wanted = bytes(&mut of(writes).map(|&(size, _, times)| (times, size)));
+                prop_assert_eq!(bytes(&mut groups.iter().copied()), wanted);
+            }
         }
 
         #[test]
