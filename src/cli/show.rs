@@ -117,7 +117,7 @@ impl ShowArguments {
                 return Err(usage_error(format!("breaks of ages are 1 to {MOST_BREAKS} numbers of days that rise")));
             }
             survey.origin.options.age_breaks_days = self.age_breaks.clone();
-            self.break_owners(&mut survey);
+            self.set_owner_age_breaks(&mut survey);
         }
         if let Some(path) = &self.fsstats {
             write_atomically(path, |out| fsstats::write(&survey, out))?;
@@ -127,10 +127,10 @@ impl ShowArguments {
         }
         if self.is_document() || self.output.is_some() {
             let answers = Answers::of(&survey, &self.cutoff, &self.block_size).with_quantiles(&survey, &self.quantile);
-            let survey = Document::of(&survey, Detail::Full);
+            let document = Document::of(&survey, Detail::Full);
             match answers.is_empty() {
-                true => self.document(&survey)?,
-                false => self.document(&Answered { survey, answers })?,
+                true => self.emit(&document)?,
+                false => self.emit(&Answered { survey: document, answers })?,
             }
         }
         if self.is_document() {
@@ -146,7 +146,7 @@ impl ShowArguments {
     }
 
     /// Gives the ages of owners the breaks that were asked for, of which a survey keeps only its own.
-    fn break_owners(&self, survey: &mut Survey) {
+    fn set_owner_age_breaks(&self, survey: &mut Survey) {
         let Some(ages) = survey.places.as_mut().and_then(|places| places.owner_ages.as_mut()) else { return };
         match ages.with_breaks(&self.age_breaks) {
             Some(broken) => *ages = broken,
@@ -178,10 +178,10 @@ impl ShowArguments {
             write_report(path, page)?;
         }
         match stored {
-            Stored::CacheStudy(study) => self.document(study)?,
-            Stored::Plan(plan) => self.document(plan)?,
-            Stored::History(history) => self.document(history)?,
-            Stored::Bench(document) => self.document(document)?,
+            Stored::CacheStudy(study) => self.emit(study)?,
+            Stored::Plan(plan) => self.emit(plan)?,
+            Stored::History(history) => self.emit(history)?,
+            Stored::Bench(document) => self.emit(document)?,
             Stored::StoreStatus(written) | Stored::Allocations(written) => self.written(&written.text)?,
             Stored::StoreCheck(written) => self.written(&written.text)?,
             Stored::Comparison(written) => self.written(&written.text)?,
@@ -214,7 +214,7 @@ impl ShowArguments {
     }
 
     /// Writes a document to the file, and prints it as JSON or one of its tables, as asked for.
-    fn document(&self, document: &impl Serialize) -> Result<()> {
+    fn emit(&self, document: &impl Serialize) -> Result<()> {
         match self.is_document() || self.output.is_some() {
             true => self.written(&serde_json::to_vec(document).map_err(no_tables)?),
             false => Ok(()),
@@ -239,7 +239,11 @@ impl ShowArguments {
 
     /// The published populations.
     fn list(&self) -> Result<Ended> {
-        self.document(&lists::published())?;
+        if self.asks_for_sizes() {
+            return Err(usage_error("the list of sources accepts only -o, --json and --csv")
+                .advise("name a source, such as granulo show vu-2005 --all"));
+        }
+        self.emit(&lists::published())?;
         if self.is_document() {
             return Ok(Ended::Well);
         }
@@ -268,7 +272,7 @@ impl ShowArguments {
         if let Some(page) = &self.report {
             output::write_page(page, |out| fields_page::part("", &Fields::of(&document)?)?.write(super::now(), out))?;
         }
-        self.document(&document)?;
+        self.emit(&document)?;
         if self.is_document() {
             return Ok(Ended::Well);
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::args;
 use crate::growth::date;
-use crate::harness::{finish, granulo, run, sandbox, source_tree, write_file};
+use crate::harness::{complains, finish, granulo, run, sandbox, source_tree, write_file};
 
 /// The data of a page.
 pub fn data(page: &Path) -> Value {
@@ -226,6 +226,7 @@ fn show_writes_what_it_prints_as_json() {
         assert_eq!(run([args!["show"], source, args!["-o", &written]].concat()).ended(0).stdout, text);
         assert_eq!(fs::read(&written).unwrap(), printed.stdout);
     }
+    complains(&run(["show", "--list", "--cutoff", "4KiB"]).ended(2), &["the list of sources accepts only"]);
     let refused = run(args!["show", &plan, "-o", &plan]).ended(2);
     assert!(refused.said().contains("plan.json"), "{refused:?}");
 }

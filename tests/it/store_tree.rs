@@ -173,6 +173,18 @@ fn a_directory_of_the_store_does_not_give_way_to_a_file() {
 }
 
 #[test]
+fn a_file_is_no_prefix_not_even_for_a_count() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree")).unwrap();
+    fs::write(place.path("tree/f"), "a file").unwrap();
+    place.import("tree");
+    let options = ImportOptions { prefix: key("f"), ..ImportOptions::default() };
+    let measured = measure(&place.store, &place.path("tree"), &options, &Progress::default());
+    let imported = import(&place.store, &place.path("tree"), &options, &Progress::default());
+    assert_eq!(measured.unwrap_err().kind(), imported.unwrap_err().kind());
+}
+
+#[test]
 fn the_store_itself_in_the_tree_is_skipped() {
     let place = Place::new();
     fs::write(place.path("beside"), "x").unwrap();

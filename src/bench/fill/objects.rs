@@ -228,6 +228,7 @@ impl FillTarget for Objects<'_> {
         for listed in store.walk(&Key::parse(FILES)?)? {
             let listed = listed?;
             if !go_on() {
+                // The batch is dropped, and the number means nothing.
                 return Ok(removed);
             }
             if listed.entry.kind != Kind::Directory {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::completeness::emit;
 use super::patterns::Patterns;
-use super::progress::{beside, transfer_words};
+use super::progress::{transfer_words, with_total_from};
 use super::{Ended, OpenedStore, StoreToWrite, key, objects_in_words, or_damage, output, say_reports, usage_error};
 use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
@@ -102,9 +102,9 @@ struct ImportDocument {
     failed_devices: Vec<u16>,
 }
 
-/// How an import ended.
+/// What an import was of, and whether of all of it.
 #[derive(Debug, Clone, Copy)]
-struct End {
+struct Coverage {
     is_archive: bool,
     is_whole: bool,
 }
@@ -132,7 +132,7 @@ impl ImportArguments {
             let store = self.at.read.open()?;
             return or_damage(self.measure(&store, &options));
         }
-        // Opened first: do not wait for a recovery when the source is missing.
+        // Before the store: a source that cannot be opened should not wait for a recovery.
         let archive = if is_archive { Some(self.archive()?) } else { None };
         let store = self.at.open()?;
         let progress = signals::progress()?;
@@ -143,7 +143,7 @@ impl ImportArguments {
                 let mut archive = BufReader::with_capacity(MIB as usize, awaited);
                 import_tar_into(&store, &mut archive, &options, &progress, &mut summary)
             }
-            None => beside(
+            None => with_total_from(
                 self.quiet,
                 &progress,
                 |counting| total_bytes(&store, &self.source, &options, counting),
@@ -157,10 +157,14 @@ impl ImportArguments {
                 Err(error)
             }
             Err(error) => {
-                self.finish(&store, &summary, &options, End { is_archive, is_whole: false })?;
+                // What was done until then; an error of its own hides nothing.
+                let coverage = Coverage { is_archive, is_whole: false };
+                if let Err(other) = self.finish(&store, &summary, &options, coverage) {
+                    output::complain(&other);
+                }
                 Err(error)
             }
-            Ok(()) => self.finish(&store, &summary, &options, End { is_archive, is_whole: !summary.interrupted }),
+            Ok(()) => self.finish(&store, &summary, &options, Coverage { is_archive, is_whole: !summary.interrupted }),
         };
         or_damage(finished)
     }
@@ -213,13 +217,19 @@ impl ImportArguments {
         Ok(if amiss { Ended::Amiss } else { Ended::Well })
     }
 
-    fn finish(&self, store: &OpenedStore, summary: &ImportSummary, options: &ImportOptions, end: End) -> Result<Ended> {
+    fn finish(
+        &self,
+        store: &OpenedStore,
+        summary: &ImportSummary,
+        options: &ImportOptions,
+        coverage: Coverage,
+    ) -> Result<Ended> {
         let failed = store.failed_devices();
         let amiss = say_reports(&summary.reports) | summary.interrupted | !failed.is_empty();
         store.say_failures();
         if summary.xattrs_unreadable > 0 {
             let count = count_words(&[(summary.xattrs_unreadable, "extended attribute", "extended attributes")]);
-            let why = match end.is_archive {
+            let why = match coverage.is_archive {
                 true => "in a form that is unknown, or beyond what Linux allows",
                 false => "not readable by this user",
             };
@@ -235,7 +245,7 @@ impl ImportArguments {
             output::note("interrupted; everything imported so far is durable; rerun the command to continue");
         }
         emit(&self.wanted, || ImportDocument {
-            complete: end.is_whole,
+            complete: coverage.is_whole,
             failed_devices: failed,
             ..self.document(summary, options)
         })?;

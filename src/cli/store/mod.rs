@@ -489,19 +489,22 @@ fn write_file_while_reading(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::result::Result<Ended, Stop>,
 ) -> Result<Ended> {
-    let mut ended = Ok(Ended::Well);
+    let mut outcome = Ok(Ended::Well);
     let written = write_atomically(path, |out| match write(out) {
-        Ok(how) => {
-            ended = Ok(how);
+        Ok(ended) => {
+            outcome = Ok(ended);
             Ok(())
         }
         Err(Stop::Output(error)) => Err(error),
         Err(Stop::Store(error)) => {
-            ended = Err(error);
+            outcome = Err(error);
+            // Only to end the writing.
             Err(io::Error::other("the store cannot be read"))
         }
     });
-    ended.and_then(|ended| written.map(|()| ended))
+    // The error of the store, if there is one, is the cause of that of the file.
+    let ended = outcome?;
+    written.map(|()| ended)
 }
 
 #[cfg(test)]

@@ -72,11 +72,11 @@ pub(super) fn with_total<T>(
         }
         Ok(total_bytes)
     };
-    beside(quiet, progress, sum, work)
+    with_total_from(quiet, progress, sum, work)
 }
 
 /// Does `work` while another thread finds its total, which may use the progress that it is given, and stops with it.
-pub(super) fn beside<T>(
+pub(super) fn with_total_from<T>(
     quiet: bool,
     progress: &Progress,
     total: impl FnOnce(&Progress) -> Result<u64> + Send,

@@ -162,6 +162,7 @@ pub(super) fn finish(store: &Store, ledger: &Ledger<'_>, summary: &mut ImportSum
 /// # Errors
 /// If the source cannot be walked at all.
 pub fn measure(store: &Store, source: &Path, options: &ImportOptions, progress: &Progress) -> Result<Measure> {
+    check_prefix(store, &options.prefix)?;
     let ledger = Ledger::new(progress);
     let mut tree = SourceTree::open(source, options.prefix.clone(), filter(store, options), &ledger)?;
     let mut beside = options.delete.then(|| Beside::new(store, true));
