@@ -197,29 +197,32 @@ fn wanted() -> u64 {
 /// # Errors
 /// Errors of the kernel.
 pub(crate) fn unmount_at(target: &Path) -> Result<Unmounted> {
-    let began = Instant::now();
-    let mut unmounted = unmount(target, UnmountFlags::NOFOLLOW);
-    while unmounted == Err(Errno::BUSY) && began.elapsed() < BUSY {
-        sleep(POLL);
-        unmounted = unmount(target, UnmountFlags::NOFOLLOW);
-    }
-    match unmounted {
+    let unmount_now = || unmount(target, UnmountFlags::NOFOLLOW);
+    match repeatedly(POLL, unmount_now, |error| *error == Errno::BUSY) {
         Ok(()) => Ok(Unmounted::Now),
         Err(Errno::BUSY) => match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Ok(()) => Ok(Unmounted::WhenUnused),
             Err(error) => Err(Error::io("unmount", target, error.into())),
         },
-        Err(Errno::PERM) => {
-            let mut unmounted = fusermount::unmount(target, false);
-            while unmounted.is_err() && began.elapsed() < BUSY {
-                sleep(10 * POLL);
-                unmounted = fusermount::unmount(target, false);
-            }
-            match unmounted {
-                Ok(()) => Ok(Unmounted::Now),
-                Err(_) => fusermount::unmount(target, true).map(|()| Unmounted::WhenUnused),
-            }
-        }
+        Err(Errno::PERM) => match repeatedly(10 * POLL, || fusermount::unmount(target, false), |_| true) {
+            Ok(()) => Ok(Unmounted::Now),
+            Err(_) => fusermount::unmount(target, true).map(|()| Unmounted::WhenUnused),
+        },
         Err(error) => Err(Error::io("unmount", target, error.into())),
+    }
+}
+
+/// Attempts something again while it fails because something is in use, for [`BUSY`] at most.
+fn repeatedly<E>(
+    pause: Duration,
+    attempt: impl Fn() -> std::result::Result<(), E>,
+    is_in_use: impl Fn(&E) -> bool,
+) -> std::result::Result<(), E> {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if is_in_use(&error) && began.elapsed() < BUSY => sleep(pause),
+            ended => return ended,
+        }
     }
 }

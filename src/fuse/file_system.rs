@@ -33,6 +33,9 @@ const MOST_COUNTED: u64 = 1000;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Appearance {
     pub(super) is_read_only: bool,
+    /// What changes names (`dirsync`), and attributes, too (`sync`), is durable before its answer.
+    pub(super) is_dirsync: bool,
+    pub(super) is_sync: bool,
     /// The owner shown for everything.
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,

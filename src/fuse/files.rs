@@ -5,6 +5,7 @@
 //! share one handle of the store, which keeps what is written until it is committed. A small file that nobody writes to
 //! needs no handle: its record is read whole.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -38,11 +39,28 @@ impl FileSystem {
         if !self.appearance.is_read_only {
             return Err(Errno::NOSYS);
         }
+        // The kernel may not have been told of a change, and times may be as before: what is known of a record is not.
+        let listed = self.store.entry(&self.key_of(number)?).map_err(|error| self.fail_of(number, error))?;
+        let record = listed.filter(|listed| listed.entry.number == number).map_or(0, |listed| listed.entry.id);
+        let is_same = self.nodes.is_opened_again(number, record);
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
+        self.meet_again(number, &mut state);
         self.open_handle(number, &mut state)?;
         state.opens += 1;
-        Ok(Reply::opened(0, opened::KEEP_CACHE | opened::NO_FLUSH))
+        Ok(Reply::opened(0, opened::NO_FLUSH | if is_same { opened::KEEP_CACHE } else { 0 }))
+    }
+
+    /// Beside a writer, a file that is open was met under a name that may be new: its handle goes on there.
+    pub(super) fn meet_again(&self, number: ObjectNumber, state: &mut LiveState) {
+        if self.appearance.is_read_only
+            && state.handle.is_some()
+            && let Ok(key) = self.key_of(number)
+        {
+            // If the name is gone again, the file stays what it was.
+            _ = self.store.open_object(&key, &HandleOptions::read());
+            state.info = None;
+        }
     }
 
     /// The handle of a file, opened in the store if it is not yet.
@@ -157,6 +175,14 @@ impl FileSystem {
         Ok(Reply::empty())
     }
 
+    /// Makes durable what was just done; to `number`, if to its content or attributes. What cannot be committed of
+    /// others is told to who syncs that.
+    pub(super) fn sync_done(&self, number: Option<ObjectNumber>) -> Outcome<()> {
+        _ = self.commit_all();
+        number.map_or(Ok(()), |number| self.settle_one(number))?;
+        self.make_durable()
+    }
+
     /// Makes everything durable.
     pub(super) fn sync_all(&self) -> Outcome<Reply> {
         self.mark_changed();
@@ -194,8 +220,8 @@ impl FileSystem {
         Ok(Reply::empty())
     }
 
-    /// The next data or hole from an offset on.
-    pub(super) fn seek(&self, number: ObjectNumber, offset: u64, whence: u32) -> Outcome<Reply> {
+    /// The next data or hole from an offset on, or that there is none; and the hole on which that depends, if any.
+    pub(super) fn run_at(&self, number: ObjectNumber, offset: u64, whence: u32) -> Outcome<(Outcome<u64>, Range<u64>)> {
         let handle = self.handle(number)?;
         let size = handle.size_bytes().map_err(|error| self.fail_of(number, error))?;
         if offset >= size {
@@ -203,15 +229,35 @@ impl FileSystem {
         }
         let holes = handle.attributes().map_err(|error| self.fail_of(number, error))?.holes;
         let runs = holes.map_or_else(|| vec![(0, size)], |Holes { data, .. }| data);
-        let run = runs.iter().map(|&(at, length)| at..at + length).find(|run| run.end > offset);
-        let found = match (whence, run) {
-            (SEEK_DATA, Some(run)) => run.start.max(offset),
-            (SEEK_DATA, None) => return Err(Errno::NXIO),
-            (SEEK_HOLE, Some(run)) if run.contains(&offset) => run.end,
-            (SEEK_HOLE, _) => offset,
+        let data_behind = |from| runs.iter().map(|&(at, length)| at..at + length).find(|run| run.end > from);
+        let found = match (whence, data_behind(offset)) {
+            (SEEK_DATA, Some(run)) => Ok(run.start.max(offset)),
+            (SEEK_DATA, None) => Err(Errno::NXIO),
+            (SEEK_HOLE, Some(run)) if run.contains(&offset) => Ok(run.end),
+            (SEEK_HOLE, _) => Ok(offset),
             _ => return Err(Errno::INVAL),
         };
-        Ok(Reply::offset(found))
+        let from = if whence == SEEK_HOLE { found.unwrap_or(offset) } else { offset };
+        Ok((found, from..data_behind(from).map_or(size, |run| run.start)))
+    }
+
+    /// As lseek(2). `flush` has the kernel write what programs have changed in a hole through mappings.
+    pub(super) fn seek(
+        &self,
+        number: ObjectNumber,
+        offset: u64,
+        whence: u32,
+        flush: impl Fn(&Range<u64>),
+    ) -> Outcome<Reply> {
+        let mut flushed = 0..0;
+        loop {
+            let (found, hole) = self.run_at(number, offset, whence)?;
+            if hole.is_empty() || hole == flushed {
+                return found.map(Reply::offset);
+            }
+            flush(&hole);
+            flushed = hole;
+        }
     }
 
     /// Copies within the store, piece by piece. If one fails, those before it stay, and the program is told how much

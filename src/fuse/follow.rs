@@ -13,7 +13,8 @@ use crate::locks::lock;
 
 /// How long one wait for the writer lasts.
 const WAIT: Duration = Duration::from_millis(500);
-/// More nodes than these are not told one by one: their attributes are soon asked for again.
+/// Of more nodes than these only the open ones are told: the attributes of the others are soon asked for again, and
+/// their content when they are opened.
 const MOST_TOLD: usize = 10_000;
 
 /// Takes in what the writer commits, until the file system is unmounted.
@@ -23,13 +24,16 @@ pub(super) fn follow(device: &Device, system: &FileSystem) {
             Ok(true) => {
                 system.mark_changed();
                 // What is open is looked at again.
+                let mut told = Vec::new();
                 for live in system.nodes.all_live() {
                     lock(&live.state).info = None;
+                    told.push(live.number);
                 }
                 let known = system.nodes.known();
                 if known.len() <= MOST_TOLD {
-                    known.into_iter().for_each(|node| device.send(&outdated(node.0)));
+                    told = known;
                 }
+                told.into_iter().for_each(|node| device.send(&outdated(node.0)));
             }
             Ok(false) => {}
             Err(error) => {

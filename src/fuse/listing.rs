@@ -107,7 +107,7 @@ impl FileSystem {
         // Counted before its attributes are read, so that nobody drops it in between.
         self.nodes.met(number, listing.directory, name);
         let shown = match (self.nodes.held(number), entry.kind) {
-            (Some(live), _) => self.shown(&live, &mut lock(&live.state)).ok(),
+            (Some(live), _) => self.shown_met(&live).ok(),
             (None, Kind::File | Kind::Symlink) if self.changes() == listing.changes => self.shown_in_index(entry).ok(),
             (None, Kind::File | Kind::Symlink) => self.shown_now(listing.directory, name, number).ok(),
             // What is not in the index is read when somebody asks for it: the numbers of devices, the directories in a

@@ -32,6 +32,8 @@ pub(super) struct LiveState {
     pub(super) handle: Option<Arc<Handle>>,
     /// How often it is open, in a mount that is told: one for reading only.
     pub(super) opens: u32,
+    /// Of a symbolic link whose last name is gone: where it leads, for who has it open.
+    pub(super) target: Option<Vec<u8>>,
     /// Content or attributes are newer than in the store.
     pub(super) is_dirty: bool,
     /// It is among those that wait to be committed before what comes next.

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use super::errno::Outcome;
 use super::file_system::FileSystem;
-use super::live::Info;
+use super::live::{Info, Live};
 use super::wire::reply::{Reply, Shown};
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
@@ -21,7 +21,7 @@ impl FileSystem {
         let number = entry.number;
         self.nodes.met(number, directory, name);
         let shown = match (self.nodes.held(number), entry.kind) {
-            (Some(live), _) => self.shown(&live, &mut lock(&live.state)),
+            (Some(live), _) => self.shown_met(&live),
             // What was read may be out of date.
             (None, Kind::File | Kind::Symlink | Kind::Directory) if self.changes() == before => {
                 self.shown_in_index(&entry)
@@ -62,6 +62,13 @@ impl FileSystem {
         self.shown(&live, &mut state)
     }
 
+    /// The same of one that was just met under a name.
+    pub(super) fn shown_met(&self, live: &Live) -> Outcome<Shown> {
+        let mut state = lock(&live.state);
+        self.meet_again(live.number, &mut state);
+        self.shown(live, &mut state)
+    }
+
     pub(super) fn attributes(&self, number: ObjectNumber) -> Outcome<Reply> {
         Ok(Reply::attributes(&self.shown_of(number)?, self.appearance.valid))
     }
@@ -70,15 +77,22 @@ impl FileSystem {
         Ok(Reply::statx(&self.shown_of(number)?, self.appearance.valid))
     }
 
-    /// The target of a symbolic link.
     pub(super) fn read_link(&self, number: ObjectNumber) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
-        let _state = lock(&live.state);
+        let state = lock(&live.state);
+        match &state.target {
+            Some(target) => Ok(Reply::bytes(target)),
+            None => Ok(Reply::bytes(&self.target(number)?)),
+        }
+    }
+
+    /// The target of a symbolic link. Called with its state locked.
+    pub(super) fn target(&self, number: ObjectNumber) -> Outcome<Vec<u8>> {
         let (key, mut buffer) = (self.key_of(number)?, Buffer::default());
         let object = self.store.read(&key, &mut buffer).map_err(|error| self.fail_of(number, error))?;
         let link = object.filter(|object| object.entry.number == number).ok_or(Errno::STALE)?;
         match link.entry.kind {
-            Kind::Symlink => Ok(Reply::bytes(link.content)),
+            Kind::Symlink => Ok(link.content.to_vec()),
             _ => Err(Errno::INVAL),
         }
     }

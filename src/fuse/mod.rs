@@ -59,6 +59,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::mount::MountFlags;
+
 use self::attention::Attention;
 use self::device::Device;
 pub(crate) use self::device::{KIND, MountOptions, Unmounted, unmount_at};
@@ -112,9 +114,12 @@ pub(crate) fn mount(
     }
     let device = Device::mount(&source, &target, &options)?;
     let valid = if is_read_only { SHORT_VALID } else { LONG_VALID };
-    let system = FileSystem::new(store, Appearance { is_read_only, uid, gid, valid }, Log::new(say));
+    let is_sync = options.flags.contains(MountFlags::SYNCHRONOUS);
+    let is_dirsync = is_sync || options.flags.contains(MountFlags::DIRSYNC);
+    let appearance = Appearance { is_read_only, is_dirsync, is_sync, uid, gid, valid };
+    let system = FileSystem::new(store, appearance, Log::new(say));
     if !is_read_only {
-        system.look_at_room();
+        system.look_at_room(false);
     }
     if let Err(error) = device.agree(is_read_only) {
         _ = device.unmount();
@@ -126,7 +131,7 @@ pub(crate) fn mount(
         for _ in 0..threads.max(1) {
             let (tell, device, system, attention) = (tell.clone(), &device, &system, &attention);
             scope.spawn(move || {
-                let served = serve::serve(device, system, attention);
+                let served = serve::serve(scope, device, system, attention);
                 attention.end();
                 _ = tell.send(served);
             });
@@ -168,8 +173,8 @@ fn attend(
         }
         if Instant::now() >= next {
             // The reason for a failure is in the log.
-            _ = system.sync();
-            system.look_at_room();
+            let is_refused = system.sync().is_err_and(|errno| settle::is_refusal(&errno));
+            system.look_at_room(is_refused);
             next = Instant::now() + commit_every;
         }
         if stop.load(Ordering::Relaxed) && !is_stopping {

@@ -280,6 +280,9 @@ impl FileSystem {
         if !self.nodes.is_known(number) || (!is_last && has_other_name()) {
             return Ok(());
         }
+        if entry.kind == Kind::Symlink && is_last {
+            state.target = self.target(number).ok();
+        }
         match entry.kind {
             // Nothing of it is read yet: most files that are removed are not in use.
             Kind::File | Kind::Large => _ = self.open_handle(number, state)?,

@@ -33,6 +33,8 @@ struct Table {
     /// Known names besides the last of a node, the one first met first.
     others: HashMap<ObjectNumber, Vec<Place>>,
     live: HashMap<ObjectNumber, Arc<Live>>,
+    /// In a mount for reading only: the record that a file had when it was last opened.
+    opened: HashMap<ObjectNumber, u64>,
 }
 
 /// The table.
@@ -101,6 +103,7 @@ impl Table {
         if self.look_ups(number) == 0 && !self.live.contains_key(&number) {
             self.nodes.remove(number);
             self.others.remove(&number);
+            self.opened.remove(&number);
         }
     }
 
@@ -206,6 +209,11 @@ impl Nodes {
     /// An object has lost a name.
     pub(super) fn unnamed(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
         lock(&self.table).unname(number, (directory, name));
+    }
+
+    /// A file is opened that has this record; returns whether it had the same when it was opened before.
+    pub(super) fn is_opened_again(&self, number: ObjectNumber, record: u64) -> bool {
+        lock(&self.table).opened.insert(number, record) == Some(record)
     }
 
     /// What is live of an object, made if there is nothing yet.

@@ -1,12 +1,14 @@
 //! Answering requests, on several threads. A panic is an error to one program; the mount goes on.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::{self, Scope};
 
 use super::attention::Attention;
 use super::device::{Device, REQUEST_BYTES};
 use super::errno::Outcome;
 use super::file_system::FileSystem;
-use super::wire::reply::{Reply, failed};
+use super::wire::reply::{Reply, failed, outdated_range};
 use super::wire::request::{Header, Operation, parse};
 use crate::error::Result;
 use crate::store::ids::ObjectNumber;
@@ -19,33 +21,84 @@ const LONG_WRITE_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// Errors of the device.
-pub(super) fn serve(device: &Device, system: &FileSystem, attention: &Attention) -> Result<()> {
+pub(super) fn serve<'s>(
+    scope: &'s Scope<'s, '_>,
+    device: &'s Device,
+    system: &'s FileSystem,
+    attention: &Attention,
+) -> Result<()> {
     let (mut buffer, mut attendant) = (vec![0; REQUEST_BYTES], attention.attendant());
     while let Some(request) = device.receive(&mut buffer, &mut attendant)? {
         let Some((header, operation)) = parse(request) else { continue };
+        let (unique, node) = (header.unique, ObjectNumber(header.node));
         let is_answered = !matches!(operation, Operation::Forget(_) | Operation::Interrupt);
         if matches!(operation, Operation::Interrupt) {
             // The kernel then asks no more for that: nothing here waits for long.
-            device.send(&failed(header.unique, Errno::NOSYS.raw_os_error()));
+            device.send(&failed(unique, Errno::NOSYS.raw_os_error()));
         }
-        // Locks survive a panic, and so does the store: what it was about to commit is not committed.
-        let is_waiting = || is_committed(&operation) && system.is_settling();
-        let is_long = takes_long(&operation) || system.waiting.is_much() || is_waiting();
-        let work = || catch_unwind(AssertUnwindSafe(|| answer(system, &header, operation)));
-        let answered = if is_long { attendant.away(work) } else { work() };
-        let answer = answered.unwrap_or_else(|_| {
-            system.log.say("a request failed unexpectedly, and the program got EIO: please report this");
-            Err(Errno::IO)
-        });
-        if !is_answered {
+        if let Operation::Seek { offset, whence } = operation
+            && !system.appearance.is_read_only
+            && system.run_at(node, offset, whence).is_ok_and(|(_, hole)| !hole.is_empty())
+        {
+            // The kernel writes pages before it takes the notice: these threads must be free to answer that.
+            let seek = move || {
+                let flush = |hole: &Range<u64>| device.send(&outdated_range(node.0, hole));
+                send(device, unique, caught(system, || system.seek(node, offset, whence, flush)));
+            };
+            if thread::Builder::new().spawn_scoped(scope, seek).is_err() {
+                send(device, unique, Err(Errno::AGAIN));
+            }
             continue;
         }
-        match answer {
-            Ok(reply) => device.send(&reply.finish(header.unique)),
-            Err(errno) => device.send(&failed(header.unique, errno.raw_os_error())),
+        let is_synced = is_synced(system, &operation);
+        let changed = (!is_committed(&operation)).then_some(node);
+        let is_waiting = || is_committed(&operation) && system.is_settling();
+        // With little room, whatever commits may have to free some first, and others wait for its object.
+        let is_busy = is_synced || system.waiting.is_tight() || system.waiting.is_much();
+        let is_long = takes_long(&operation) || is_busy || is_waiting();
+        let work = || {
+            caught(system, || {
+                let reply = answer(system, &header, operation)?;
+                if is_synced {
+                    system.sync_done(changed)?;
+                }
+                Ok(reply)
+            })
+        };
+        let answer = if is_long { attendant.away(work) } else { work() };
+        if is_answered {
+            send(device, unique, answer);
         }
     }
     Ok(())
+}
+
+/// What comes of a request; an error, if it panics. Locks survive that, and so does the store: what it was about to
+/// commit is not committed.
+fn caught(system: &FileSystem, work: impl FnOnce() -> Outcome<Reply>) -> Outcome<Reply> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        system.log.say("a request failed unexpectedly, and the program got EIO: please report this");
+        Err(Errno::IO)
+    })
+}
+
+fn send(device: &Device, unique: u64, answer: Outcome<Reply>) {
+    match answer {
+        Ok(reply) => device.send(&reply.finish(unique)),
+        Err(errno) => device.send(&failed(unique, errno.raw_os_error())),
+    }
+}
+
+/// Whether it is durable before its answer, as the mount options `sync` and `dirsync` ask.
+fn is_synced(system: &FileSystem, operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::SetAttributes(_)
+        | Operation::SetXattr { .. }
+        | Operation::RemoveXattr { .. }
+        | Operation::Allocate { .. }
+        | Operation::CopyRange { .. } => system.appearance.is_sync,
+        _ => system.appearance.is_dirsync && is_committed(operation),
+    }
 }
 
 /// Whether devices may be waited for.
@@ -121,7 +174,7 @@ fn answer(system: &FileSystem, header: &Header, operation: Operation<'_>) -> Out
         Operation::ReleaseDirectory { handle } => system.release_directory(handle),
         Operation::SyncDirectory => system.sync_all(),
         Operation::Allocate { offset, length, mode } => system.allocate(node, header, (offset, length), mode),
-        Operation::Seek { offset, whence } => system.seek(node, offset, whence),
+        Operation::Seek { offset, whence } => system.seek(node, offset, whence, |_| ()),
         Operation::CopyRange { from, to_node, to, length } => {
             system.copy_range((node, from), (ObjectNumber(to_node), to), header, length)
         }

@@ -65,6 +65,10 @@ impl FileSystem {
         is_at_once: bool,
         act: impl FnOnce(&mut Info) -> Outcome<()>,
     ) -> Outcome<()> {
+        if self.appearance.is_read_only {
+            // The kernel lets root mount it again for writing.
+            return Err(Errno::ROFS);
+        }
         self.info(live, state)?;
         let before = state.save(is_at_once);
         let changed = self.info(live, state).and_then(act).and_then(|()| {
@@ -95,8 +99,8 @@ impl FileSystem {
     /// Commits what waits, if that is much. Called with no state locked.
     pub(super) fn settle_much(&self) {
         if self.waiting.is_much() {
-            self.settle_all(None);
-            self.look_at_room();
+            let failed = self.settle_all(None);
+            self.look_at_room(failed.values().any(is_refusal));
         }
     }
 
@@ -152,11 +156,11 @@ impl FileSystem {
         matches!(self.settling.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Looks whether what is written next fits.
-    pub(super) fn look_at_room(&self) {
+    /// Looks whether what is written next fits: not, if something was just refused.
+    pub(super) fn look_at_room(&self, is_refused: bool) {
         // What cannot be asked for is found out by a commit.
-        let is_tight = self.least_available_bytes().is_ok_and(|available| available < TIGHT_BYTES);
-        self.waiting.set_tight(is_tight);
+        let is_small = || self.least_available_bytes().is_ok_and(|available| available < TIGHT_BYTES);
+        self.waiting.set_tight(is_refused || is_small());
     }
 
     /// A handle was opened: others that nothing needs are closed. Called with the state of its object locked.
@@ -177,4 +181,9 @@ impl FileSystem {
         let mut state = lock(&live.state);
         self.commit(&live, &mut state)
     }
+}
+
+/// Whether the store takes nothing else either: then each change is committed at once, and fails itself.
+pub(super) fn is_refusal(errno: &Errno) -> bool {
+    matches!(*errno, Errno::NOSPC | Errno::ROFS)
 }

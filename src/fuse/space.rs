@@ -2,7 +2,8 @@
 //!
 //! The room is that of content: of the slow devices for a store that has some, since large files need most of it, less
 //! what parity needs; and of the fast ones, less what copies need. Several devices on one file system share its room,
-//! which counts once. Every record counts as an object: a file with several names has one for each, and one for itself.
+//! which counts once. What the store reserves for removals is free, and not available. Every record counts as an object:
+//! a file with several names has one for each, and one for itself.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -15,11 +16,11 @@ use super::wire::reply::{Reply, Room};
 use crate::store::Class;
 
 impl FileSystem {
-    /// Least room on a device of the store.
+    /// Least room for content on a device of the store.
     pub(super) fn least_available_bytes(&self) -> Outcome<u64> {
         let status = self.store.status(false).map_err(|error| self.fail(error))?;
         let rooms = status.devices.iter().filter_map(|device| device.room);
-        Ok(rooms.map(|room| room.available_bytes).min().unwrap_or(u64::MAX))
+        Ok(rooms.map(|room| room.put_bytes()).min().unwrap_or(u64::MAX))
     }
 
     pub(super) fn room(&self) -> Outcome<Reply> {
@@ -44,7 +45,7 @@ impl FileSystem {
                 });
             room.total_bytes += total_bytes / denominator * numerator;
             room.free_bytes += free_bytes / denominator * numerator;
-            room.available_bytes += found.available_bytes / denominator * numerator;
+            room.available_bytes += found.put_bytes() / denominator * numerator;
         }
         Ok(Reply::room(&room))
     }

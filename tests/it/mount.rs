@@ -22,7 +22,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::harness::{finish, has_program, run, skip};
+use crate::harness::{finish, has_program, run, skip, without_wishes};
 use crate::mounted::{Place, segment_bytes};
 use crate::nasty::{assert_same_trees, content, nasty_tree};
 
@@ -352,6 +352,40 @@ fn holes_are_holes() {
     let mounted = place.mount();
     look(&File::open(&path).unwrap());
     mounted.unmount();
+}
+
+#[test]
+fn data_in_a_hole_are_found_though_only_a_mapping_has_them() {
+    const WRITE_AND_SEEK: &str = "
+import mmap, os, sys, threading
+def look(name):
+    file = os.open(name, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, 1 << 20)
+    mapped = mmap.mmap(file, 1 << 20)
+    mapped[1 << 19] = 7
+    data = os.lseek(file, 0, os.SEEK_DATA)
+    hole = os.lseek(file, data, os.SEEK_HOLE)
+    found.append((data, hole > 1 << 19))
+found = []
+threads = [threading.Thread(target=look, args=(f'{sys.argv[1]}/{number}',)) for number in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(found == [(1 << 19, True)] * 8)
+";
+    if !has_program("python3") {
+        return skip("python3 maps the files");
+    }
+    let Some(place) = Place::new() else { return };
+    for threads in ["1", "4"] {
+        let mounted = place.mount_with(&["--threads", threads]);
+        let mut python = without_wishes(Command::new("python3"));
+        let ran = finish(python.args(["-c", WRITE_AND_SEEK]).arg(&mounted.root));
+        assert_eq!(ran.ended(0).text(), "True\n");
+        for name in 0..8 {
+            fs::remove_file(mounted.root.join(name.to_string())).unwrap();
+        }
+        mounted.unmount();
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The life of a mount: several at once of one store, its end by a signal, the background, and a user who is not root.
 
 use std::fs::{self, File};
-use std::os::unix::fs::chown;
+use std::io::{Read, Seek};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -56,6 +57,102 @@ fn others_mount_it_read_only_and_see_what_is_durable() {
     within("the list", &|| names() == 1);
     reader.unmount();
     writer.unmount();
+}
+
+/// Whether something is so in the end.
+fn within(what: &str, mounted: &Mounted, is_so: &dyn Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}: {}", mounted.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_file_that_is_open_beside_a_writer_is_followed_to_its_new_names() {
+    let Some(place) = Place::new() else { return };
+    let writer = place.mount();
+    let second = place.sandbox.path().join("second");
+    fs::create_dir(&second).unwrap();
+    let write = |name: &str, text: &str| {
+        fs::write(writer.root.join(name), text).unwrap();
+        File::open(writer.root.join(name)).unwrap().sync_all().unwrap();
+    };
+    write("a", "one");
+    let reader = Mounted::start(&place.store(), &second, &["-o", "ro"]);
+    let mut open = File::open(second.join("a")).unwrap();
+    let mut read = || {
+        let mut text = String::new();
+        open.rewind().unwrap();
+        open.read_to_string(&mut text).unwrap();
+        text
+    };
+    assert_eq!(read(), "one");
+    fs::rename(writer.root.join("a"), writer.root.join("b")).unwrap();
+    write("b", "another");
+    within("the new name", &reader, &|| fs::read(second.join("b")).is_ok_and(|read| read == b"another"));
+    assert_eq!(read(), "another");
+    fs::hard_link(writer.root.join("b"), writer.root.join("c")).unwrap();
+    write("c", "the third");
+    within("the second name", &reader, &|| fs::read(second.join("c")).is_ok_and(|read| read == b"the third"));
+    assert_eq!(read(), "the third");
+    reader.unmount();
+    writer.unmount();
+}
+
+#[test]
+fn content_with_the_time_of_the_old_is_read_however_many_files_are_known() {
+    const FILES: usize = 10_001;
+    let Some(place) = Place::new() else { return };
+    let writer = place.mount();
+    let second = place.sandbox.path().join("second");
+    fs::create_dir(&second).unwrap();
+    fs::create_dir(writer.root.join("many")).unwrap();
+    for number in 0..FILES {
+        fs::write(writer.root.join(format!("many/{number}")), "old").unwrap();
+    }
+    let file = writer.root.join("many/7");
+    File::open(&file).unwrap().sync_all().unwrap();
+    let reader = Mounted::start(&place.store(), &second, &["-o", "ro"]);
+    let seen = second.join("many/7");
+    let known = fs::read_dir(second.join("many")).unwrap().filter(|entry| entry.as_ref().unwrap().metadata().is_ok());
+    assert_eq!(known.count(), FILES);
+    assert_eq!(fs::read(&seen).unwrap(), b"old");
+    let before = fs::metadata(&file).unwrap();
+    fs::write(&file, "new").unwrap();
+    let open = File::options().write(true).open(&file).unwrap();
+    let times = fs::FileTimes::new().set_modified(before.modified().unwrap()).set_accessed(before.accessed().unwrap());
+    open.set_times(times).unwrap();
+    open.sync_all().unwrap();
+    within("new content", &reader, &|| fs::read(&seen).is_ok_and(|read| read == b"new"));
+    reader.unmount();
+    writer.unmount();
+}
+
+#[test]
+fn what_changes_names_is_durable_with_dirsync_and_attributes_with_sync() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount_with(&["-o", "dirsync,commit=1h"]);
+    let at = |name: &str| mounted.root.join(name);
+    for name in ["made", "old"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    fs::write(at("file"), "").unwrap();
+    fs::write(at("gone"), "").unwrap();
+    fs::rename(at("old"), at("new")).unwrap();
+    fs::hard_link(at("file"), at("link")).unwrap();
+    fs::remove_file(at("gone")).unwrap();
+    mounted.kill();
+    let mounted = place.mount_with(&["-o", "sync,commit=1h"]);
+    let mut names: Vec<_> = fs::read_dir(&mounted.root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["file", "link", "made", "new"]);
+    fs::set_permissions(mounted.root.join("file"), fs::Permissions::from_mode(0o640)).unwrap();
+    mounted.kill();
+    let mounted = place.mount();
+    assert_eq!(fs::metadata(mounted.root.join("link")).unwrap().permissions().mode(), 0o100_640);
+    mounted.unmount();
+    place.check();
 }
 
 #[test]

@@ -9,10 +9,11 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
+use rustix::fs::{FallocateFlags, copy_file_range, fallocate, statvfs};
 use rustix::io::Errno;
 
 use crate::harness::{finish, granulo, run};
+use crate::images::{Image, Mount};
 use crate::mounted::{Mounted, PATIENCE, Place, segment_bytes};
 use crate::nasty::content;
 
@@ -79,6 +80,39 @@ fn a_full_device_is_an_error_to_the_program_and_the_mount_goes_on() {
     assert!(mounted.log().contains("the device is full") || mounted.log().contains("space"), "{}", mounted.log());
     mounted.unmount();
     small.check();
+}
+
+/// The store reserves a hundredth of a device: more than what waits in memory, from 13 GB on.
+#[test]
+fn a_large_device_refuses_what_only_its_reserve_could_keep() {
+    let Some(place) = Place::empty() else { return };
+    let mkfs = ["mke2fs", "-q", "-F", "-t", "ext4", "-m", "0"];
+    let Some(image) = Image::make(20 << 30, &mkfs, Mount::Kernel("")) else { return };
+    let store = image.root().join("store");
+    run(["store".as_ref(), "init".as_ref(), store.as_os_str()]).ended(0);
+    let mounted = Mounted::start(&store, &place.target(), &["--free-every", "0s"]);
+    let room = statvfs(image.root()).unwrap();
+    let fill = File::create(image.root().join("fill")).unwrap();
+    // 300 MiB are left, of which 205 are reserved.
+    fallocate(&fill, FallocateFlags::empty(), 0, room.f_bavail * room.f_frsize - (300 << 20)).unwrap();
+    let at = |number: usize| mounted.root.join(number.to_string());
+    let mut accepted = 0;
+    let refused = loop {
+        match fs::write(at(accepted), content(100_000)) {
+            Ok(()) => accepted += 1,
+            Err(error) => break error,
+        }
+        assert!(accepted < 3000, "more is accepted than there is room");
+    };
+    assert_eq!(refused.raw_os_error(), Some(28));
+    let room = statvfs(&mounted.root).unwrap();
+    assert!(room.f_bavail < room.f_bfree, "what is reserved is not available");
+    mounted.unmount();
+    let mounted = Mounted::start(&store, &place.target(), &[]);
+    for number in 0..accepted {
+        assert!(fs::read(mounted.root.join(number.to_string())).unwrap() == content(100_000), "{number}");
+    }
+    mounted.unmount();
 }
 
 #[test]

@@ -139,7 +139,8 @@ impl Options {
         }
         match (name, value) {
             ("rw", None) => {
-                self.flags.remove(MountFlags::RDONLY);
+                // A snapshot is read-only, wherever it is named.
+                self.flags.set(MountFlags::RDONLY, self.at.is_some());
                 self.is_rw_asked = true;
             }
             ("allow_other", None) => self.allow_other = true,

@@ -1,5 +1,6 @@
 //! Answers to the kernel. Each is one buffer that begins with room for its header.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::{MAJOR, MINOR};
@@ -279,11 +280,18 @@ pub(in crate::fuse) fn failed(unique: u64, errno: i32) -> [u8; HEADER_BYTES] {
 
 /// That what the kernel caches of a node's attributes and content is out of date.
 pub(in crate::fuse) fn outdated(node: u64) -> Vec<u8> {
+    // Without a length, all of it.
+    outdated_range(node, &(0..0))
+}
+
+/// Tells the kernel that what it keeps of a range of a node's content is out of date; what programs have changed there
+/// is written before.
+pub(in crate::fuse) fn outdated_range(node: u64, range: &Range<u64>) -> Vec<u8> {
     const INVALIDATE_NODE: u32 = 2;
     let mut reply = Reply::with_room(24);
     reply.u64(node);
-    reply.u64(0);
-    reply.u64(0);
+    reply.u64(range.start);
+    reply.u64(range.end - range.start);
     let mut notice = reply.finish(0);
     notice[4..8].copy_from_slice(&INVALIDATE_NODE.to_ne_bytes());
     notice

@@ -54,6 +54,13 @@ pub(crate) fn file_bytes(room: Room, most_bytes: u64) -> u64 {
     if room.total_bytes == 0 { most_bytes } else { most_bytes.min(reserve_bytes(room) / 2) }
 }
 
+impl Room {
+    /// Bytes that new content may occupy: not what is reserved for removals.
+    pub fn put_bytes(self) -> u64 {
+        put_bytes(self)
+    }
+}
+
 /// Bytes that anything new may occupy on a device.
 pub(crate) fn put_bytes(room: Room) -> u64 {
     room.available_bytes.saturating_sub(reserve_bytes(room))

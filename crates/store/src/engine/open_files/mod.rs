@@ -37,7 +37,7 @@ use crate::format::attributes::{Attributes, Holes};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
 use crate::format::ids::{ObjectNumber, SegmentNumber};
-use crate::format::index_key::{directory_of, is_superseded};
+use crate::format::index_key::{directory_of, is_superseded, object_key};
 use crate::index::catalog::Change;
 use crate::locks::{lock, unpoisoned};
 
@@ -279,6 +279,10 @@ impl Engine {
         let Some((key, entry)) = find()? else { return Ok(None) };
         let mut known = lock(&self.open_files.known);
         if let Some(open) = known.files.get(&entry.number).and_then(Weak::upgrade) {
+            drop(known);
+            if !self.is_writer() {
+                open.met_at(key, entry);
+            }
             return Ok(Some(open));
         }
         let place = FilePlace { named: Some((Arc::clone(&key), entry)), was_named: true, ..FilePlace::default() };
@@ -410,15 +414,27 @@ impl OpenFile {
 
     /// If another process writes, rereads the object; returns whether it has changed.
     fn look_again(&self, engine: &Engine) -> Result<bool> {
-        let Some((key, before)) = lock(&self.place).named.clone() else { return Ok(false) };
-        let (_, now) = look_up_in(engine.fresh()?, &key)?;
+        let Some((mut key, before)) = lock(&self.place).named.clone() else { return Ok(false) };
+        let is_this = |now: &Entry| is_file(now) && now.number == self.number;
+        let mut now = look_up_in(engine.fresh()?, &key)?.1.filter(is_this);
+        if now.is_none() {
+            // With a second name it is found by its number.
+            key = object_key(self.number)[..].into();
+            now = look_up_in(engine.fresh()?, &key)?.1.filter(is_this);
+        }
         // A removed object stays what it was as long as it can be read.
-        let Some(now) = now.filter(|now| is_file(now) && now.number == self.number && *now != before) else {
-            return Ok(false);
-        };
+        let Some(now) = now.filter(|now| *now != before) else { return Ok(false) };
         let mut place = lock(&self.place);
         (place.base, place.named) = (None, Some((key, now)));
         Ok(true)
+    }
+
+    /// Another process writes, and this was met at a key that may be new. Ids of records only grow.
+    fn met_at(&self, key: Arc<[u8]>, entry: Entry) {
+        let mut place = lock(&self.place);
+        if place.named.as_ref().is_some_and(|(_, known)| known.id < entry.id) {
+            (place.base, place.named) = (None, Some((key, entry)));
+        }
     }
 
     /// That another process has removed it, if so; else the error.

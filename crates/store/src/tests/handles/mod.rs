@@ -143,6 +143,19 @@ fn what_cannot_be_is_refused() {
     handle.commit(Durability::Batch).unwrap();
     reader.refresh().unwrap();
     assert_eq!(read(&seen), bytes(1, 50_000));
+    // Under a new name once that is met, and from then on with every name.
+    store.rename(&key("d/f"), &key("d/g"), Existing::Replace).unwrap();
+    handle.write_at(&bytes(2, 50_000), 0).unwrap();
+    handle.commit(Durability::Batch).unwrap();
+    reader.refresh().unwrap();
+    let met = reader.open_object(&key("d/g"), &HandleOptions::read()).unwrap();
+    assert_eq!((read(&seen), read(&met)), (bytes(2, 50_000), bytes(2, 50_000)));
+    store.hard_link(&key("d/g"), &key("d/h")).unwrap();
+    handle.write_at(&bytes(3, 50_000), 0).unwrap();
+    handle.commit(Durability::Batch).unwrap();
+    reader.refresh().unwrap();
+    assert_eq!(read(&seen), bytes(3, 50_000));
+    met.close().unwrap();
     seen.close().unwrap();
 }
 
