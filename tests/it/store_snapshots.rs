@@ -112,6 +112,7 @@ fn snapshots_are_listed_with_what_they_alone_keep_and_removed() {
     assert!(table.contains("monday") && table.ends_with("Together they keep 3 objects, 1.08 KiB.\n"), "{table}");
 
     complains(&snapshot("rm", &home, &[]).ended(2), &["nothing says which", "--keep-daily 7"]);
+    complains(&snapshot("rm", &home, &["--keep-daily", "0"]).ended(2), &["nothing says which"]);
     complains(&snapshot("rm", &home, &["tuesday", "sunday"]).ended(2), &["there is no snapshot sunday"]);
     let would = snapshot("rm", &home, &["--keep-last", "1", "--dry-run"]).ended(0).text();
     assert_eq!(would, "would remove monday\n1 snapshot is kept\n");

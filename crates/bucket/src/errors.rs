@@ -40,6 +40,8 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 pub(crate) struct NoCredentials {
     pub(crate) cause: String,
+    /// It had some before, which could not be renewed.
+    pub(crate) had_some: bool,
 }
 
 /// What was requested, as far as the meaning of an answer depends on it.
@@ -120,6 +122,9 @@ impl Error for Answer {}
 
 impl fmt::Display for NoCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.had_some {
+            return write!(f, "its credentials could not be renewed: {}", self.cause);
+        }
         write!(
             f,
             "there are no credentials for it: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or GOOGLE_…, AZURE_…), or \
@@ -137,7 +142,9 @@ pub(crate) fn meaning(error: &object_store::Error, request: Request) -> ObjectEr
         return answer.meaning(request);
     }
     if let Some(none) = cause::<NoCredentials>(error) {
-        return ObjectError::Failed(io::Error::new(io::ErrorKind::PermissionDenied, none.to_string()));
+        // What gave some before may do so again; nothing was sent.
+        let kind = if none.had_some { io::ErrorKind::ResourceBusy } else { io::ErrorKind::PermissionDenied };
+        return ObjectError::Failed(io::Error::new(kind, none.to_string()));
     }
     match (cause::<HttpError>(error), error) {
         (Some(http), _) => of_connection(http),
@@ -232,6 +239,19 @@ mod tests {
             assert_eq!(word(status, code, Request::ConditionalPut), of_put, "{status} {code}");
             assert_eq!(word(status, code, Request::Other), of_others, "{status} {code}");
         }
+    }
+
+    #[test]
+    fn credentials_that_there_were_may_come_back() {
+        let kind = |had_some| {
+            let none = NoCredentials { cause: "HTTP status 503".to_owned(), had_some };
+            let source = Box::new(none) as Box<dyn Error + Send + Sync>;
+            match meaning(&object_store::Error::Generic { store: "S3", source }, Request::Other) {
+                ObjectError::Failed(error) => error.kind(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((kind(true), kind(false)), (io::ErrorKind::ResourceBusy, io::ErrorKind::PermissionDenied));
     }
 
     #[test]

@@ -19,7 +19,8 @@ use object_store::client::{
 use crate::errors::{Answer, NoCredentials, innermost};
 
 /// Beginnings of the hosts that are asked for credentials.
-const CREDENTIAL_HOSTS: [&str; 6] = ["169.254.", "metadata", "sts.", "oauth2.", "login.", "iamcredentials."];
+const CREDENTIAL_HOSTS: [&str; 6] =
+    ["169.254.", "metadata.google.internal", "sts.", "oauth2.", "login.", "iamcredentials."];
 /// How Ceph's gateway names requests: this, 21 hexadecimal digits and a hyphen.
 const CEPH_REQUEST: &str = "tx";
 const CEPH_REQUEST_DIGITS: usize = 21;
@@ -28,6 +29,8 @@ const CEPH_REQUEST_DIGITS: usize = 21;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     is_ceph: Arc<AtomicBool>,
+    /// Whether a request succeeded: then there were credentials for it.
+    has_succeeded: Arc<AtomicBool>,
 }
 
 impl Seen {
@@ -72,12 +75,15 @@ impl HttpService for WatchingClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_for_credentials = request.uri().host().is_some_and(is_asked_for_credentials);
         let response = match self.client.execute(request).await {
-            Err(error) if is_for_credentials => return Err(without_credentials(innermost(&error))),
+            Err(error) if is_for_credentials => return Err(self.without_credentials(innermost(&error))),
             other => other?,
         };
         let status = response.status();
         if is_for_credentials && !status.is_success() {
-            return Err(without_credentials(format!("HTTP status {}", status.as_u16())));
+            return Err(self.without_credentials(format!("HTTP status {}", status.as_u16())));
+        }
+        if status.is_success() && !is_for_credentials {
+            self.seen.has_succeeded.store(true, Ordering::Relaxed);
         }
         self.seen.look(response.headers());
         if status.is_success() { Ok(response) } else { Err(refused(response).await) }
@@ -88,8 +94,11 @@ fn is_asked_for_credentials(host: &str) -> bool {
     CREDENTIAL_HOSTS.iter().any(|start| host.starts_with(start))
 }
 
-fn without_credentials(cause: String) -> HttpError {
-    HttpError::new(HttpErrorKind::Connect, NoCredentials { cause })
+impl WatchingClient {
+    fn without_credentials(&self, cause: String) -> HttpError {
+        let had_some = self.seen.has_succeeded.load(Ordering::Relaxed);
+        HttpError::new(HttpErrorKind::Connect, NoCredentials { cause, had_some })
+    }
 }
 
 async fn refused(response: HttpResponse) -> HttpError {
@@ -169,6 +178,7 @@ mod tests {
     #[test]
     fn metadata_are_not_in_the_bucket() {
         assert!(is_asked_for_credentials("169.254.169.254") && is_asked_for_credentials("sts.eu-west-3.amazonaws.com"));
+        assert!(!is_asked_for_credentials("metadatabackup.blob.core.windows.net"));
         assert!(!is_asked_for_credentials("127.0.0.1") && !is_asked_for_credentials("s3.eu-west-3.amazonaws.com"));
     }
 }

@@ -36,9 +36,11 @@ pub(super) struct Expiry {
 }
 
 impl Expiry {
-    /// Whether none of the options was given.
+    /// Whether it keeps none: that is nobody's wish, rather a script with an empty policy.
     pub(super) fn is_empty(&self) -> bool {
-        *self == Expiry::default()
+        let Expiry { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly } = self;
+        let all = [keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly];
+        all.into_iter().all(|most| most.unwrap_or(0) == 0)
     }
 
     /// Whether each of some snapshots is kept, by the times at which they were taken (seconds since 1970), in the same

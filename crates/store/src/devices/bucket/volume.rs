@@ -37,6 +37,8 @@ use crate::locks::lock;
 
 /// How often a reader takes in a newer version because an object is gone, before that is an error.
 const MOST_REFRESHES: u32 = 3;
+/// What S3 puts at once.
+const LARGEST_OBJECT_BYTES: u64 = 5 << 30;
 
 /// How a store in a bucket is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -228,6 +230,18 @@ pub(super) enum Way {
     Renewed,
 }
 
+/// # Errors
+/// Options that no bucket can follow.
+fn refuse_impossible(options: &BucketOptions) -> Result<()> {
+    let mut classes = options.fast_class.iter().chain(&options.slow_class);
+    let cause = match () {
+        () if !(1..=LARGEST_OBJECT_BYTES).contains(&options.object_bytes) => "objects have 1 byte to 5 GiB",
+        () if classes.any(|class| class.contains(char::is_control)) => "a storage class has a control character",
+        () => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Usage, "open the store in", cause))
+}
+
 impl Volume {
     /// Opens a volume for reading. If the bucket has none, it is empty and may be written to; the first publication
     /// creates it.
@@ -239,6 +253,7 @@ impl Volume {
         surroundings: Arc<dyn Surroundings>,
         options: BucketOptions,
     ) -> Result<Volume> {
+        refuse_impossible(&options).map_err(|error| error.at(&objects.place()))?;
         let counted = Arc::new(Counted::new(objects));
         let objects: Arc<dyn Objects> = counted.clone();
         let bucket = Bucket { objects: Arc::clone(&objects), surroundings: Arc::clone(&surroundings) };
@@ -441,7 +456,12 @@ impl Volume {
             let reading = if way == Way::Plain { Reading::Plain } else { Reading::Kept(&whole) };
             let gone = match self.fetcher.fill(buffer, at, &pieces, reading) {
                 Err(FetchError { object, error: ObjectError::NotFound }) => object,
-                Err(FetchError { error, .. }) => return Err(self.unanswered(&error.into_io())),
+                Err(FetchError { error, .. }) => {
+                    let error = error.into_io();
+                    // That an object has another length is an answer.
+                    let is_damaged = error.raw_os_error() == unreadable().raw_os_error();
+                    return Err(if is_damaged { error } else { self.unanswered(&error) });
+                }
                 Ok(filled) => return Ok(filled),
             };
             // It may have been replaced, and dropped, since the version that is known here.

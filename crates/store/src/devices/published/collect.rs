@@ -116,10 +116,14 @@ impl Writer {
             return;
         }
         let answers = self.bucket.objects.delete_many(&paths);
+        let mut is_patient = true;
         for ((name, path), answer) in garbage.into_iter().zip(&paths).zip(answers) {
             let answer = match answer {
-                Err(ObjectError::Failed(_) | ObjectError::Unknown(_)) => {
-                    self.bucket.until_answered(|objects| objects.delete(path))
+                Err(ObjectError::Failed(_) | ObjectError::Unknown(_)) if is_patient => {
+                    let answer = self.bucket.until_answered(|objects| objects.delete(path));
+                    // Whatever keeps one from being deleted for so long keeps the others, too.
+                    is_patient = matches!(answer, Ok(()) | Err(ObjectError::NotFound));
+                    answer
                 }
                 answered => answered,
             };

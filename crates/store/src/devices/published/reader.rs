@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::MANIFEST;
-use super::manifest::{Manifest, PublishedObject};
+use super::manifest::{Fate, Manifest, PublishedObject};
 use super::settle::{Bucket, CurrentManifest};
 use super::surroundings::Surroundings;
 use crate::devices::objects::{ObjectError, Objects, Tag};
@@ -73,6 +73,11 @@ impl Reader {
             return Err(
                 lost("it is older than what was read before").advise("check whether the bucket was rolled back")
             );
+        }
+        // What was read before is in no history that this one continues.
+        if manifest.fate_of(&self.manifest) == Fate::Overtaken {
+            let error = lost("it continues another history than what was read before");
+            return Err(error.advise("check whether the bucket was rolled back, and open the store again"));
         }
         let has_changed = manifest.version > self.manifest.version;
         let taken = has_changed.then(|| take(&manifest)).transpose()?;

@@ -273,3 +273,20 @@ fn a_version_that_is_refused_is_looked_at_again() {
     assert_eq!(reader.refresh_to(|manifest| Ok(manifest.objects().count())).unwrap(), Some(1));
     assert_eq!(reader.refresh_to(refuse).unwrap(), None);
 }
+
+#[test]
+fn a_bucket_that_was_rolled_back_and_went_on_is_not_what_was_read() {
+    let (bucket, mut writer) = create();
+    writer.publish(&[b"one"], &[]).unwrap();
+    let saved = bucket.read(MANIFEST, 0..u64::MAX).unwrap().bytes;
+    writer.publish(&[b"two"], &[]).unwrap();
+    let mut reader = Reader::open(bucket.clone(), machine()).unwrap();
+    let tag = bucket.head(MANIFEST).unwrap().tag;
+    bucket.replace(MANIFEST, &saved, &Expected::Tagged(tag)).unwrap();
+    // Opening it makes another version of the number that was read, and publishing one that follows.
+    let mut other = Writer::open(bucket.clone(), machine()).unwrap();
+    assert_eq!(other.manifest().version(), reader.manifest().version());
+    assert_eq!(reader.refresh().unwrap_err().kind(), ErrorKind::Lost);
+    other.publish(&[b"three"], &[]).unwrap();
+    assert_eq!(reader.refresh().unwrap_err().kind(), ErrorKind::Lost);
+}

@@ -37,11 +37,14 @@ impl Bucket {
     pub(crate) fn upload(&self, staged: &Staged, bytes: &[u8]) -> Result<()> {
         let path = staged.name.path();
         let put = self.until_answered(|objects| objects.put_as(staged.name.class, &path, bytes));
+        let put = match put {
+            // It may have been sent twice on the way.
+            Err(ObjectError::Refused) => self.until_answered(|_| self.has(&path, bytes)),
+            put => put.map(|_| true),
+        };
         match put {
-            Ok(_) => Ok(()),
-            // It was sent twice on the way.
-            Err(ObjectError::Refused) if self.has(&path, bytes).unwrap_or(false) => Ok(()),
-            Err(ObjectError::Refused) => {
+            Ok(true) => Ok(()),
+            Ok(false) => {
                 let error = Error::new(ErrorKind::Exists, PUT, "there is another object of this name");
                 Err(error.at(&self.place_of(&path)))
             }

@@ -209,8 +209,12 @@ impl Shared {
         let failed = |error| FetchError { object: object.name(), error };
         let length = range.end - range.start;
         let piece = self.bucket.read(&object.path(), range).map_err(failed)?;
-        if piece.head.size_bytes != object.length_bytes() || piece.bytes.len() as u64 != length {
+        if piece.head.size_bytes != object.length_bytes() {
             return Err(failed(ObjectError::Failed(unreadable())));
+        }
+        if piece.bytes.len() as u64 != length {
+            // An answer that is too short says nothing about the object.
+            return Err(failed(ObjectError::Unknown(io::ErrorKind::UnexpectedEof.into())));
         }
         Ok(piece.bytes)
     }
