@@ -1,8 +1,8 @@
 //! Errors of granulo as exceptions of the package (`granulo.errors`), which are also the usual ones of Python.
 //!
 //! The classes are Python classes, as only those may have two built-in exceptions as bases: what is missing is a
-//! `KeyError` and a `FileNotFoundError`. Each has the `errno` that fits, a message in prose and, where one is known,
-//! the path in `filename`.
+//! `KeyError` and a `FileNotFoundError`. Each has the `errno` that fits, a message in prose, which names the path where
+//! one is known, and the key in `filename`, where it is about the key of the caller.
 
 use granulo_core::error::{Error, ErrorKind};
 use granulo_store::{Key, Kind};

@@ -169,8 +169,12 @@ impl Handle {
     }
 
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.path.clone()
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match granulo_store::bucket::is_address(&self.path) {
+            // Of the two slashes in an address, pathlib would make one.
+            true => Ok(self.path.as_os_str().into_pyobject(py)?.into_any()),
+            false => self.path.as_path().into_pyobject(py),
+        }
     }
 
     #[getter]

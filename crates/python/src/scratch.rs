@@ -13,9 +13,10 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use granulo_core::error::{Error, ErrorKind, Result};
+use granulo_core::locks::lock;
 use granulo_store::Store;
 use pyo3::prelude::*;
 use twox_hash::XxHash3_64;
@@ -87,14 +88,14 @@ impl Places {
         Error::io(operation, &self.path(stretch), error)
     }
 
-    /// The first pass: reads the store in disk order, a piece after the other.
+    /// The first pass: reads the store in disk order, a piece after the other, as long as they are wanted.
     fn fill(
         &self,
         store: &Store,
         (rows, names): (&Rows, &Names),
         stretches: usize,
-        piece_bytes: u64,
-        threads: usize,
+        (piece_bytes, threads): (u64, usize),
+        are_wanted: &dyn Fn() -> bool,
     ) -> Result<()> {
         fs::create_dir_all(&self.directory).map_err(|error| Error::io("make the directory", &self.directory, error))?;
         let mut files = Vec::new();
@@ -118,7 +119,7 @@ impl Places {
             }
             let offsets = offsets_of(rows, &piece)?;
             buffer.resize(length as usize, 0);
-            read_rows(store, (rows, names), &piece, threads, &|| true, &mut buffer)?;
+            read_rows(store, (rows, names), &piece, threads, are_wanted, &mut buffer)?;
             for (row, range) in piece.iter().zip(offsets.windows(2)) {
                 let content = &buffer[range[0] as usize..range[1] as usize];
                 let stretch = usize::from(self.stretch_of[*row as usize]);
@@ -209,14 +210,25 @@ impl Scratch {
         let (rows, names) = table.shared();
         let kind = Kind::named("exact", rows.count() as u64, 0, None).or_raise(py)?;
         let store = store.get().store(py)?;
-        py.detach(|| -> Result<Scratch> {
+        // Ctrl-C ends the first pass, which may take hours.
+        let interrupted = Mutex::new(None);
+        let are_wanted = || {
+            let signal = Python::attach(|py| py.check_signals()).err();
+            let is_none = signal.is_none();
+            *lock(&interrupted) = signal;
+            is_none
+        };
+        let made = py.detach(|| -> Result<Scratch> {
             let mut order = Order::new(kind, rows.count() as u32, seed, epoch);
             let (places, stretches) = Places::of(&rows, &mut order, directory, memory_bytes / 2)?;
             if fill {
-                places.fill(&store, (&rows, &names), stretches, memory_bytes / 4, threads)?;
+                places.fill(&store, (&rows, &names), stretches, (memory_bytes / 4, threads), &are_wanted)?;
             }
             Ok(Scratch(Arc::new(places)))
-        })
-        .or_raise(py)
+        });
+        match lock(&interrupted).take() {
+            Some(signal) => Err(signal),
+            None => made.or_raise(py),
+        }
     }
 }

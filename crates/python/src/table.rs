@@ -16,7 +16,7 @@ use granulo_sys::sealed::SealedMemory;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 
-use crate::buffers::{fill_buffer, indices_of};
+use crate::buffers::fill_buffer;
 use crate::errors::OrRaise;
 use crate::keys::{key_of, path_of_stored, text_of};
 use crate::names::{Names, NamesWriter};
@@ -152,11 +152,6 @@ impl Table {
         self.column(py, |at| self.rows.by_place(at).to_le_bytes())
     }
 
-    /// Sizes of some rows together.
-    fn size_of(&self, indices: &Bound<'_, PyBytes>) -> u64 {
-        indices_of(indices.as_bytes()).iter().map(|&row| self.rows.size_bytes(row as usize)).sum()
-    }
-
     /// The names of a range of rows: offsets as `int64`, their bytes, and whether they are UTF-8.
     fn names_between<'py>(
         &self,
@@ -165,15 +160,16 @@ impl Table {
         stop: usize,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>, bool)> {
         let stop = stop.min(self.rows.count());
-        let (mut offsets, mut bytes) = (0u64.to_le_bytes().to_vec(), Vec::new());
+        let (mut offsets, mut bytes, mut is_text) = (0u64.to_le_bytes().to_vec(), Vec::new(), true);
         let collect = || {
             self.names.each(&self.rows, start.min(stop)..stop, |name| {
+                // Each by itself: two that are no text may make one.
+                is_text &= std::str::from_utf8(name).is_ok();
                 bytes.extend(name.iter().map(|&byte| if byte == 0 { b'/' } else { byte }));
                 offsets.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
             })
         };
         py.detach(collect).map_err(unreadable_names).or_raise(py)?;
-        let is_text = std::str::from_utf8(&bytes).is_ok();
         Ok((PyBytes::new(py, &offsets), PyBytes::new(py, &bytes), is_text))
     }
 

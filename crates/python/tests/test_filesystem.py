@@ -2,6 +2,9 @@
 
 import os
 import pickle
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import fsspec
 import fsspec.tests.abstract as abstract
@@ -239,3 +242,46 @@ def test_a_file_system_pickles_for_reading(tmp_path, mode):
     assert again.cat_file("a") == b"1" and not again.store.writable
     again.store.close()
     fs.store.close()
+
+
+def test_a_move_removes_what_it_copied_and_nothing_else(tmp_path):
+    fs = GranuloFileSystem(tmp_path / "store", mode="x")
+    fs.pipe({"p/a[1]": b"1", "p/a1": b"2"})
+    fs.mv("p/a[[]*", "q/")
+    assert fs.find("") == ["p/a1", "q/a[1]"]
+    with pytest.raises(FileNotFoundError):
+        fs.rm("none", recursive=True)
+
+
+def test_names_in_detail_are_urls_that_open_by_themselves(fs, home):
+    ((name, about),) = fs.glob("cats/0000.*", detail=True).items()
+    assert (name, about["name"]) == (f"granulo://{home}!/cats/0000.bin", "cats/0000.bin")
+    with fsspec.open(name) as file:
+        assert file.read() == content_of("cats/0000.bin")
+    assert "" not in fs.find("", withdirs=True) and "" not in fs.glob("**")
+
+
+def test_threads_write_one_store(tmp_path):
+    path = tmp_path / "store"
+    granulo.Store(path, "x").close()
+
+    def write(number):
+        fsspec.filesystem("granulo", store=path, mode="a").pipe(f"{number}", b"x")
+        together.wait()
+
+    together = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, range(2)))
+    assert fsspec.filesystem("granulo", store=path, mode="a").find("") == ["0", "1"]
+
+
+def test_a_file_that_is_written_again_keeps_its_permissions(tmp_path):
+    fs = GranuloFileSystem(tmp_path / "store", mode="x")
+    fs.store.put("key", b"secret", mode=0o600)
+    for mode in ("ab", "wb"):
+        with fs.open("key", mode) as file:
+            file.write(b"!")
+    fs.pipe_file("key", b"more")
+    assert fs.info("key")["mode"] == stat.S_IFREG | 0o600
+    fs.pipe_file("new", b"")
+    assert fs.info("new")["mode"] == stat.S_IFREG | 0o644

@@ -1,5 +1,7 @@
 """Listings: what they say, what they cost, and that they stay valid whatever a writer does."""
 
+import copy
+import itertools
 import os
 import pickle
 import subprocess
@@ -142,3 +144,20 @@ os.kill(os.getpid(), 9)
     before = set(os.listdir("/dev/shm"))
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert os.listdir(tmp_path) == [] and set(os.listdir("/dev/shm")) <= before
+
+
+def test_two_names_that_are_no_text_do_not_make_one(tmp_path):
+    with granulo.Store(tmp_path / "store", "x") as store:
+        store[b"a\xc3"] = store[b"\xa9"] = b""
+        assert store.listing().names.to_pylist() == [b"a\xc3", b"\xa9"]
+
+
+def test_a_listing_iterates_and_is_one_object(store):
+    listing = store.listing()
+    assert list(listing) == KEYS and copy.deepcopy(listing) is listing
+    assert listing[np.uint8(5)] == KEYS[5]
+    first, second = itertools.islice(listing.batches(batch_files=10), 2)
+    assert len({first, second}) == 2 and first != second
+    assert store.read_many(listing.names[:3])[0] == store.read_many(KEYS[:3])[0]
+    with pytest.raises(TypeError):
+        store.read_many(KEYS[0])

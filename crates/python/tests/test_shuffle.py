@@ -4,8 +4,10 @@ import itertools
 import math
 import os
 import pickle
+import signal
 import subprocess
 import sys
+import threading
 
 import granulo
 import numpy as np
@@ -334,3 +336,27 @@ def test_other_threads_run_while_an_abandoned_reader_ends(home, tmp_path):
     command = [sys.executable, "-c", LETTING_GO, home, tmp_path / "scratch"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "ended\n", done.stderr
+
+
+def test_an_epoch_that_was_counted_is_followed_by_the_next(store):
+    shuffle = granulo.Shuffle(store.listing(), 16)
+    assert [sum(1 for _ in zip(range(len(shuffle)), shuffle, strict=False)) for _ in range(2)] == [38, 38]
+    assert (shuffle.epoch, shuffle.batch) == (1, 38)
+
+
+def test_ctrl_c_ends_the_first_pass(tmp_path):
+    with granulo.Store(tmp_path / "store", "x") as writer, writer.batch() as batch:
+        for number in range(2000):
+            batch.put(f"{number:04d}", bytes(100_000))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    # Pieces of a quarter of the memory, each followed by a look at signals: a thousand of them.
+    shuffle = granulo.Shuffle(granulo.Store(tmp_path / "store").listing(), scratch=scratch, memory_bytes=1 << 20)
+    timer = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(1000):
+            with shuffle.spread():
+                pass
+    timer.join()
+    assert list(scratch.iterdir()) == []

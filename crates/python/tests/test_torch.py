@@ -1,5 +1,7 @@
 """The data sets for torch, in this process and in workers that are forked or spawned."""
 
+import copy
+import itertools
 import os
 import pickle
 import warnings
@@ -110,3 +112,30 @@ def test_tensors_are_over_the_memory_that_was_read(store):
     tensors["content"][0] = 7
     assert batch.buffer[0] == 7
     assert [len(sample) for sample in samples(batch)] == (tensors["offsets"][1:] - tensors["offsets"][:-1]).tolist()
+
+
+@pytest.mark.parametrize("copied", [lambda data: data, copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))])
+def test_workers_that_persist_follow_the_shuffle(store, copied):
+    data = copied(ShuffledDataset(granulo.Shuffle(store.listing(), 32, seed=4)))
+    loader = DataLoader(data, batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context="fork")
+    for epoch in (0, 1):
+        data.shuffle.set_epoch(epoch)
+        assert read(loader) == expected(store, epoch)
+
+
+def test_a_data_set_knows_where_it_is_by_itself(store, monkeypatch):
+    data = ShuffledDataset(granulo.Shuffle(store.listing(), 32, seed=4))
+    before = read(itertools.islice(data, 4))
+    other = ShuffledDataset(granulo.Shuffle(store.listing(), 32, seed=4))
+    other.load_state_dict(data.state_dict())
+    assert before + read(other) == expected(store, 0)
+    monkeypatch.setattr("granulo.torch.get_worker_info", lambda: object())
+    assert data.state_dict() is None
+
+
+def test_a_sampler_of_batches_needs_no_other_batches(store):
+    data = FileDataset(store.listing())
+    sampler = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(data), 100, drop_last=False)
+    batches = list(DataLoader(data, batch_size=None, sampler=sampler))
+    assert [len(batch) for batch in batches] == [100] * 6
+    assert bytes(batches[5][99].tolist()) == content_of(KEYS[599])

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Optional, Union
 
 Key = Union[str, bytes, os.PathLike[str]]
@@ -64,7 +65,7 @@ class Store:
         slow: Sequence[Union[str, os.PathLike[str]]] = (),
     ) -> None: ...
     @property
-    def path(self) -> os.PathLike[str]: ...
+    def path(self) -> Union[Path, str]: ...
     @property
     def writable(self) -> bool: ...
     @property

@@ -12,6 +12,8 @@ from __future__ import annotations
 import datetime
 import io
 import os
+import threading
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,6 +35,32 @@ def _parts_of(path: str) -> tuple[str | None, str]:
         return None, path
     store, separator, key = path.removeprefix(SCHEME).partition(SEPARATOR)
     return (store, key) if separator else (None, store)
+
+
+#: Stores that file systems of this process write: fsspec makes one for each thread, and a store has one writer.
+_WRITERS: weakref.WeakValueDictionary[tuple[int, str], Store] = weakref.WeakValueDictionary()
+_OPENING = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """In a forked child: another thread of the parent may have had it."""
+    global _OPENING
+    _OPENING = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _opened(path: str, mode: str) -> Store:
+    """The store at a path; one for all threads that write it."""
+    if mode not in ("a", "r+"):
+        return Store(path, mode)
+    with _OPENING:
+        place = os.getpid(), os.path.abspath(path)
+        store = _WRITERS.get(place)
+        if store is None or store.closed:
+            store = _WRITERS[place] = Store(path, mode)
+        return store
 
 
 class _CurrentDirectory:
@@ -67,7 +95,7 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
         super().__init__(**options)
         if store is None:
             raise ValueError(f"name the store: store='/path', or {SCHEME}/path{SEPARATOR}key")
-        self.store = store if isinstance(store, Store) else Store(os.fspath(store), mode)
+        self.store = store if isinstance(store, Store) else _opened(os.fspath(store), mode)
         self.threads = threads
 
     @classmethod
@@ -131,9 +159,16 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
         for name, stat in self.store.walk(key):
             if stat.kind != "directory" or withdirs:
                 found[name] = self._about(name, stat)
-        if withdirs and key not in found and self.isdir(key):
+        if withdirs and key and key not in found and self.isdir(key):
             found[key] = self.info(key)
         return found if detail else sorted(found)
+
+    def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
+        """In detail by URL: Hugging Face datasets opens files by these names alone, and keeps them by these."""
+        found = super().glob(path, maxdepth=maxdepth, **options)
+        if not options.get("detail"):
+            return found
+        return {self.unstrip_protocol(name): about for name, about in found.items()}
 
     def created(self, path: str) -> datetime.datetime:
         return self.modified(path)
@@ -198,7 +233,12 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
         key = self._strip_protocol(path)
         if mode == "create" and self.exists(key):
             raise ExistsError(17, "it exists", key)
-        self.store.put(key, value)
+        self._put(key, value)
+
+    def _put(self, key: str, content: Any) -> None:
+        """Stores a file; one that was there keeps its permissions."""
+        about = self.info(key) if self.exists(key) else None
+        self.store.put(key, content, about["mode"] if about and about["type"] == "file" else 0o644)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
@@ -221,7 +261,8 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
         if not isinstance(path2, list) and sources == [self._strip_protocol(path2)]:
             raise UsageError(22, "it is the same object, or below it", path2)
         self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
-        self.rm(sources, recursive=recursive, maxdepth=maxdepth)
+        # Without recursion, directories are not copied.
+        self._remove([key for key in sources if recursive or not self.isdir(key)], recursive, maxdepth)
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         key = self._strip_protocol(path)
@@ -254,7 +295,15 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
         self.rm_file(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        for key in self.expand_path(path, recursive=False) if not recursive else self._tops(path):
+        keys = self._tops(path) if recursive else self.expand_path(path)
+        for key in keys:
+            if not self.exists(key):
+                raise NotFoundError(2, "no such key", key)
+        self._remove(keys, recursive, maxdepth)
+
+    def _remove(self, keys: list[str], recursive: bool, maxdepth: int | None) -> None:
+        """Removes what has these names, in which nothing is a pattern any more."""
+        for key in keys:
             if recursive and maxdepth is None:
                 self.store.remove_tree(key)
             elif self.isdir(key):
@@ -307,7 +356,7 @@ class StoreFile(AbstractBufferedFile):
 
     def commit(self) -> None:
         """Stores the file."""
-        self.fs.store.put(self.path, b"".join(self._pieces))
+        self.fs._put(self.path, b"".join(self._pieces))
         self._pieces = []
 
     def discard(self) -> None:

@@ -11,6 +11,8 @@ others write, remove or compact.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +31,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-@dataclass(frozen=True)
+#: Names that are read together; a block on disk has 1,024.
+_BLOCK_NAMES = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Some files of a listing and their contents.
 
@@ -81,9 +87,21 @@ class Listing:
 
     def __getitem__(self, row: int) -> str:
         """Key of a row; reads a block of names."""
+        row = operator.index(row)
         if not -len(self) <= row < len(self):
             raise IndexError(f"a listing of {len(self)} files has no file {row}")
         return self.table.name(row % len(self))
+
+    def __iter__(self) -> Iterator[str]:
+        """All keys, a block of names at a time."""
+        for start in range(0, len(self), _BLOCK_NAMES):
+            offsets, data, _ = self.table.names_between(start, start + _BLOCK_NAMES)
+            for begin, end in itertools.pairwise(np.frombuffer(offsets, dtype="<i8").tolist()):
+                yield os.fsdecode(data[begin:end])
+
+    def __deepcopy__(self, memo: Any) -> Listing:
+        """Itself: it never changes, and a copy would not keep what it lists from being freed."""
+        return self
 
     def index(self, key: Key) -> int:
         """Row of a key; ``KeyError`` if it is not listed."""

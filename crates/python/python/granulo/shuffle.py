@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -78,6 +78,11 @@ class Shuffle:
         self.epoch = 0
         self.batch = 0
         self._spread: tuple[int, str] | None = None
+        # Told of jumps: a data set of torch shares the position with its workers.
+        self._jumped: Callable[[], None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_jumped": None}
 
     @property
     def files(self) -> int:
@@ -94,7 +99,12 @@ class Shuffle:
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch, unless it is in it already."""
         if epoch != self.epoch:
-            self.epoch, self.batch = epoch, 0
+            self._jump(epoch, 0)
+
+    def _jump(self, epoch: int, batch: int) -> None:
+        self.epoch, self.batch = epoch, batch
+        if self._jumped is not None:
+            self._jumped()
 
     def rows(self, start: int = 0, stop: int | None = None) -> npt.NDArray[np.uint32]:
         """Rows of the listing in the order of this epoch, ``uint32``: all ranks together. Nothing is read."""
@@ -122,6 +132,9 @@ class Shuffle:
             )
 
     def __iter__(self) -> Iterator[Batch]:
+        if self.batch >= len(self) > 0:
+            # The last batch was handed out, and nobody asked for another one.
+            self.epoch, self.batch = self.epoch + 1, 0
         epoch = self.epoch
         for batch in self.batches():
             self.batch += 1
@@ -181,7 +194,7 @@ class Shuffle:
         if state.get("order_checksum") != self._order_checksum():
             moved = "" if self.order == "exact" else ", or their order on disk has changed, as compaction changes it"
             raise UsageError(22, f"the state is of other files than this listing has{moved}: begin the epoch again")
-        self.epoch, self.batch = state["epoch"], state["batch"]
+        self._jump(state["epoch"], state["batch"])
 
 
 def distance_from_uniform(ranks: npt.NDArray[Any]) -> float:

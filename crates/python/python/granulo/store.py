@@ -142,7 +142,11 @@ class Store(_granulo.Store):
         if listing is not None:
             buffer, offsets = self.read_rows(listing.table, _rows_of(keys, len(listing)).tobytes(), threads)
         else:
-            buffer, offsets = self.read_keys(list(keys), threads)
+            if isinstance(keys, (str, bytes)):
+                raise TypeError("keys are a sequence of keys, not one key")
+            # Arrow's values are not those of Python.
+            names = keys.to_pylist() if hasattr(keys, "to_pylist") else list(keys)
+            buffer, offsets = self.read_keys(names, threads)
         return buffer, np.frombuffer(offsets, dtype="<i8")
 
     def put(self, key: Key, content: Any, mode: int = 0o644, mtime_ns: int | None = None) -> None:

@@ -6,6 +6,7 @@ the listing is one for all of them. Contents are ``uint8`` tensors over the memo
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -53,7 +54,11 @@ class FileDataset(Dataset):
     def __len__(self) -> int:
         return len(self.listing)
 
-    def __getitem__(self, row: int) -> Any:
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, list):
+            # A batch sampler as the sampler of a loader that makes no batches.
+            return self.__getitems__(row)
+        row = operator.index(row)
         if not -len(self) <= row < len(self):
             raise IndexError(f"a data set of {len(self)} files has no file {row}")
         return self.__getitems__([row % len(self)])[0]
@@ -80,6 +85,13 @@ class ShuffledDataset(IterableDataset):
         self.transform = transform
         #: Epoch and next batch, in memory that all workers share.
         self._position = torch.tensor([shuffle.epoch, shuffle.batch], dtype=torch.int64).share_memory_()
+        shuffle._jumped = self._share
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # A copy has memory of its own. That of a worker is shared already.
+        self._position.share_memory_()
+        self.shuffle._jumped = self._share
 
     def __len__(self) -> int:
         """Number of batches of this rank in an epoch."""
@@ -88,19 +100,22 @@ class ShuffledDataset(IterableDataset):
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch, unless it is in it already."""
         self.shuffle.set_epoch(epoch)
-        self._share()
 
     def _share(self) -> None:
         self._position[0], self._position[1] = self.shuffle.epoch, self.shuffle.batch
 
-    def state_dict(self, batches_done: int) -> dict[str, Any]:
-        """The state after ``batches_done`` batches of this epoch have arrived here: see :meth:`Shuffle.state_dict`."""
+    def state_dict(self, batches_done: int | None = None) -> dict[str, Any] | None:
+        """The state after ``batches_done`` batches of this epoch have arrived here: see :meth:`Shuffle.state_dict`.
+
+        Without a number, after those that were read in this process; ``None`` in a worker, which knows only its own.
+        """
+        if batches_done is None and get_worker_info() is not None:
+            return None
         return self.shuffle.state_dict(batches_done)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where a state was."""
         self.shuffle.load_state_dict(state)
-        self._share()
 
     def __iter__(self) -> Iterator[Any]:
         about = get_worker_info()
@@ -111,6 +126,8 @@ class ShuffledDataset(IterableDataset):
         # A loader asks its workers in turn, beginning with the first: the first batch is that one's.
         first = shuffle.batch % workers
         for batch in shuffle.batches((worker + first) % workers, workers):
+            if about is None:
+                shuffle.batch += 1
             yield transform(batch)
 
 
