@@ -25,7 +25,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-bucket test-python test-page fuzz-build fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-bucket bench-python bench-all man dist test-dist notices
+.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-bucket test-python test-python-others test-page fuzz-build fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-bucket bench-python bench-all man dist wheel test-dist notices
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -67,6 +67,11 @@ test-python:      ## the Python package, built and installed in target/python; w
 	python3 -m venv --system-site-packages target/python
 	target/python/bin/pip install --quiet './crates/python[test]'
 	target/python/bin/python -m pytest crates/python
+
+test-python-others: ## pandas, Hugging Face datasets, zarr and Dask on a store, through fsspec; installs them from PyPI
+	python3 -m venv target/python-others
+	target/python-others/bin/pip install --quiet './crates/python[fsspec,arrow]' pandas datasets zarr 'dask[dataframe]'
+	target/python-others/bin/python -W ignore crates/python/tests/others.py
 
 test-page:        ## the pages in headless Chromium (needs node and chromium)
 	cargo build --release
@@ -171,6 +176,9 @@ man:              ## man pages under target/man
 
 dist:             ## static binaries, archives, Debian packages and checksums under target/dist
 	packaging/dist.sh
+
+wheel:            ## the Python package under target/wheels: for any Linux with glibc 2.17, and the source; zig from PyPI
+	packaging/wheel.sh
 
 test-dist:        ## what `make dist` made, in an empty root and in a fresh Debian (needs root, debootstrap and a mirror)
 	tests/dist.sh target/dist

@@ -74,7 +74,7 @@ def test_a_batch_that_no_longer_fits_in_half_of_the_memory_is_read_by_itself(tmp
         batch["b"] = large
     damage(tmp_path / "s", large)
     listing = granulo.Store(tmp_path / "s").listing()
-    for memory_bytes, files_before in ((2 * 41_000, 1), (2 * 42_000, 0)):
+    for memory_bytes, files_before in ((2 * 41_000, 1), (2 * 43_000, 0)):
         batches = listing.batches("disk", 1, memory_bytes=memory_bytes)
         for _ in range(files_before):
             assert bytes(next(batches)[0]) == content_of(1)
