@@ -26,7 +26,7 @@ use crate::format::superblock::SUPERBLOCK;
 pub(crate) const LOCK: &str = "lock";
 /// Maximum length of the text in it.
 const LONGEST_TEXT: u64 = 40;
-/// Follows the process id until the log has been recovered.
+/// Follows the process id, and the nonce of the holder, until the log has been recovered.
 const RECOVERING: &str = " recovering";
 
 /// This machine.
@@ -35,7 +35,12 @@ pub(crate) struct Host;
 
 /// The lock of the writer.
 #[derive(Debug)]
-struct WriterLock(Held);
+struct WriterLock {
+    held: Held,
+    path: PathBuf,
+    /// Tells this holder from others, on other machines, too.
+    nonce: u64,
+}
 
 /// Most locks that a forked child can leave to its parent.
 const MOST_LOCKS: usize = 256;
@@ -55,26 +60,33 @@ pub fn inherited_locks() -> Vec<RawFd> {
 }
 
 impl WriterLock {
-    fn new(held: Held) -> WriterLock {
+    fn new(held: Held, path: PathBuf, nonce: u64) -> WriterLock {
         note(NO_LOCK, held.file.as_raw_fd());
-        WriterLock(held)
+        WriterLock { held, path, nonce }
     }
 }
 
 impl Drop for WriterLock {
     fn drop(&mut self) {
-        note(self.0.file.as_raw_fd(), NO_LOCK);
+        note(self.held.file.as_raw_fd(), NO_LOCK);
     }
 }
 
 impl Lock for WriterLock {
     fn sign(&self, has_recovered: bool) {
         // The lock itself decides who holds it.
-        let text = format!("{}{}\n", std::process::id(), if has_recovered { "" } else { RECOVERING });
-        let written = self.0.file.write_all_at(text.as_bytes(), 0);
+        let end = if has_recovered { "" } else { RECOVERING };
+        let text = format!("{} {:016x}{end}\n", std::process::id(), self.nonce);
+        let written = self.held.file.write_all_at(text.as_bytes(), 0);
         // On a full device the text of a former holder must not stay: an empty one says nothing.
         let length = if written.is_ok() { text.len() as u64 } else { 0 };
-        let _ = self.0.file.set_len(length);
+        let _ = self.held.file.set_len(length);
+    }
+
+    /// A lock that was removed is nobody's, and on a full device an empty text says nothing.
+    fn is_ours(&self) -> bool {
+        let own = format!("{:016x}", self.nonce);
+        text_in(&self.path).ok().is_none_or(|text| text.split_whitespace().nth(1).is_none_or(|nonce| nonce == own))
     }
 }
 
@@ -94,8 +106,13 @@ impl Anchor for OpenDirectory {
 
 /// The text in the lock of a directory.
 fn signature(directory: &Path) -> io::Result<String> {
+    text_in(&directory.join(LOCK))
+}
+
+/// The text in a lock.
+fn text_in(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let lock = open_regular(OpenOptions::new().read(true), &directory.join(LOCK))?;
+    let lock = open_regular(OpenOptions::new().read(true), path)?;
     lock.take(LONGEST_TEXT).read_to_string(&mut text)?;
     Ok(text)
 }
@@ -171,7 +188,11 @@ impl Platform for Host {
                 (found.dev(), found.ino()) == (own.dev(), own.ino())
             }
         };
-        Ok(is_in_place.then(|| Box::new(WriterLock::new(held)) as Box<dyn Lock>))
+        if !is_in_place {
+            return Ok(None);
+        }
+        let nonce = self.random().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Some(Box::new(WriterLock::new(held, path, nonce))))
     }
 
     fn holder(&self, directory: &Path) -> Option<String> {
@@ -254,8 +275,16 @@ mod tests {
             lock.sign(true);
             assert!(Host.has_writer(directory));
             assert_eq!(Host.holder(directory), Some(std::process::id().to_string()));
-            assert_eq!(signature(directory).unwrap(), format!("{}\n", std::process::id()));
+            assert!(signature(directory).unwrap().starts_with(&format!("{} ", std::process::id())));
+            assert!(lock.is_ours());
         }
+        // Removed, and then of another holder.
+        fs::rename(directory.join(LOCK), directory.join("removed")).unwrap();
+        assert!(lock.is_ours());
+        let other = Host.lock(directory).unwrap().unwrap();
+        other.sign(true);
+        assert!(!lock.is_ours() && other.is_ours());
+        drop(lock);
         // As on a full device.
         fs::write(directory.join(LOCK), "").unwrap();
         assert!(!Host.has_writer(directory));

@@ -20,6 +20,11 @@ pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 pub(crate) trait Lock: Send + Sync + Debug {
     /// Writes the holder's id into the lock, for refused processes; and, for readers, whether it has recovered the log.
     fn sign(&self, _has_recovered: bool) {}
+
+    /// Whether no other process has signed it since: that has recovered the log later, or will.
+    fn is_ours(&self) -> bool {
+        true
+    }
 }
 
 /// Holds publications back until it is published, or dropped.

@@ -267,20 +267,21 @@ impl SearchStart<'_> {
         Ok(geometry.home.clone())
     }
 
-    /// Where a device is if it moved together with the home, and where it was.
+    /// Where a device is if it moved together with the home, and where it was. In a home that did not move, a device of
+    /// the same identity is a copy, as long as there is one where it was.
     fn places(&self, geometry: &Geometry, home: &Path, entry: &DeviceEntry) -> Vec<PathBuf> {
-        let mut places = Vec::new();
-        if entry.path.is_absolute() {
-            let now = self.platform.resolve(home);
-            if now != geometry.home {
-                places.extend(moved_along(&geometry.home, &entry.path, &now));
-            }
-            places.extend(entry.path.file_name().map(|name| home.join(name)));
-        }
-        places.push(entry.directory(home));
+        let was = entry.directory(home);
+        let Some(name) = entry.path.file_name().filter(|_| entry.path.is_absolute()) else { return vec![was] };
+        let now = self.platform.resolve(home);
+        let node = |path: &Path| self.platform.node(path);
+        let is_where_it_was = now == geometry.home || node(home).is_some() && node(home) == node(&geometry.home);
+        let mut places = match is_where_it_was {
+            true => vec![was.clone()],
+            false => moved_along(&geometry.home, &entry.path, &now).into_iter().collect(),
+        };
+        places.extend([home.join(name), was]);
         // It was away when the others were moved, and is where it was beside the home.
-        let beside = entry.path.file_name().filter(|_| entry.path.is_absolute()).zip(home.parent());
-        places.extend(beside.map(|(name, above)| above.join(name)));
+        places.extend(home.parent().map(|above| above.join(name)));
         places
     }
 

@@ -20,14 +20,17 @@ use super::choice::{Choice, Compacted, ExtentId, PlannedExtent};
 use super::salvage::Moving;
 use super::shared_units::{MovedRuns, run_of, versions_of_large};
 use crate::devices::extents::Touched;
+use crate::devices::names;
 use crate::engine::Engine;
 use crate::engine::pace::{Pace, outcome};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
-use crate::format::ids::{DeviceNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::index_key::until_of;
+use crate::format::names::{SEGMENTS, SegmentName};
 use crate::index::catalog::{Change, ExtentRow, Superseded};
+use crate::log::scan::ScanStep;
 
 /// Bytes moved between two syncs of units with their records.
 const SYNC_BYTES: u64 = 64 << 20;
@@ -77,6 +80,34 @@ impl Engine {
             }
         }
         found
+    }
+
+    /// Extent files with units of large objects that only a side knows which was not taken: they stay until that is
+    /// accepted, as its segments do. (Its units on devices without its records are not recognised.)
+    ///
+    /// # Errors
+    /// Segments cannot be listed.
+    pub(crate) fn extents_of_other_sides(&self) -> Result<BTreeSet<ExtentId>> {
+        let (history, store) = (self.devices.history(), self.geometry().store);
+        let mut spared = BTreeSet::new();
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
+            let listed = names::list_names(&*slot.device, SEGMENTS);
+            let listed = listed.map_err(|error| slot.error("list", SEGMENTS, error))?;
+            let named = listed.iter().filter_map(|name| SegmentName::parse(name));
+            for name in named.filter(|name| !history.may_have(*name)) {
+                let Some(header) = slot.segment_header(name, &store) else { continue };
+                let mut scan = self.scan(header.id, &[slot.entry.number], LogOffset::START);
+                while let Some(step) = scan.next(false) {
+                    let ScanStep::Record(_, record, _) = step else { continue };
+                    if record.head.kind == Kind::Large
+                        && let Ok(descriptor) = Descriptor::decode(record.content, &self.home)
+                    {
+                        spared.extend(descriptor.runs().map(|run| (run.device, run.file)));
+                    }
+                }
+            }
+        }
+        Ok(spared)
     }
 
     /// The extent files that are worth freeing: what frees most for the bytes copied comes first. `shared`: bytes that

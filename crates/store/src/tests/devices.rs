@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
+use super::opening::copy;
 use super::{bytes, devices_below, file, key};
 use crate::devices::directory::Directory;
 use crate::devices::slot::Trouble;
@@ -35,6 +36,26 @@ fn mirror(sandbox: &TempDir) -> (PathBuf, [PathBuf; 2]) {
     let store = Store::create(&home, &Plan { fast: fast.to_vec(), ..Plan::default() }).unwrap();
     store.put(&key("f"), &file(), b"content").unwrap();
     (home, fast)
+}
+
+/// A backup of the devices in the home, while the store is open or closed: the devices are where they were.
+#[test]
+fn copies_of_devices_in_the_home_do_not_take_their_place() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, fast) = mirror(&sandbox);
+    let store = Store::open(&home).unwrap();
+    fast.iter().for_each(|device| copy(device, &home.join(device.file_name().unwrap())));
+    store.put(&key("after"), &file(), b"the copies").unwrap();
+    drop(store);
+    for open in [Store::open_read_only, Store::open, Store::open_read_only] {
+        let store = open(&home).unwrap();
+        assert_eq!(store.get(&key("after")).unwrap().as_deref(), Some(&b"the copies"[..]));
+    }
+    // Moved away, the devices are found in the home.
+    fast.iter().for_each(|device| std::fs::remove_dir_all(home.join(device.file_name().unwrap())).unwrap());
+    fast.iter().for_each(|device| std::fs::rename(device, home.join(device.file_name().unwrap())).unwrap());
+    let store = Store::open(&home).unwrap();
+    assert_eq!(store.get(&key("after")).unwrap().as_deref(), Some(&b"the copies"[..]));
 }
 
 #[test]

@@ -193,6 +193,13 @@ impl Mirror {
             .compact(&CompactOptions { choice: Choice::All, ..CompactOptions::default() }, &Progress::default())
             .unwrap();
         assert!(before > 0 && kept(store) >= before, "{when}: what was rejected stays until that is accepted");
+        if self.fast == 2 || other == "b" {
+            let sides = Store::sides(&self.home(), &how).unwrap();
+            let apart = sides.iter().find(|one| !one.is_current).unwrap();
+            let apart = Store::open_side(&self.home(), &how, apart).unwrap();
+            let name = key(&format!("{other}/0-large"));
+            assert!(apart.get(&name).unwrap() == Some(bytes(2, LARGE_BYTES)), "{when}: after a compaction");
+        }
         self.repair(true);
         let store = Store::open(&self.home()).unwrap();
         let checked = store.check(

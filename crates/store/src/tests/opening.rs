@@ -245,3 +245,29 @@ fn an_index_built_from_a_log_with_a_damaged_removal_is_used() {
         drop(Store::open(&home).unwrap());
     }
 }
+
+#[test]
+fn a_writer_whose_lock_another_process_has_taken_acknowledges_nothing() {
+    for removes in [true, false] {
+        let sandbox = TempDir::new().unwrap();
+        let home = sandbox.path().join("s");
+        let store = Store::create(&home, &Plan::default()).unwrap();
+        store.put(&key("a"), &file(), b"a").unwrap();
+        if removes {
+            fs::remove_file(home.join("lock")).unwrap();
+            // Nobody has it yet.
+            store.put(&key("b"), &file(), b"b").unwrap();
+            let other = Store::open(&home).unwrap();
+            other.put(&key("c"), &file(), b"c").unwrap();
+            assert_eq!(store.put(&key("d"), &file(), b"d").unwrap_err().kind(), ErrorKind::Busy);
+            drop((store, other));
+            let store = Store::open(&home).unwrap();
+            let has = |name: &str| store.entry(&key(name)).unwrap().is_some();
+            assert!(has("a") && has("b") && has("c") && store.completeness().is_complete());
+        } else {
+            // By another machine, to which this lock is none.
+            fs::write(home.join("lock"), "1 0000000000000000\n").unwrap();
+            assert_eq!(store.put(&key("d"), &file(), b"d").unwrap_err().kind(), ErrorKind::Busy);
+        }
+    }
+}

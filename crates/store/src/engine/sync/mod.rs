@@ -156,7 +156,9 @@ impl Engine {
     fn make_durable(&self, dirty: &Dirty, change: Change) -> Result<Option<(Change, Error)>> {
         // Where a sync is a publication, the log and the index of a batch are one.
         let hold = self.platform.hold();
-        self.sync_files(dirty).inspect_err(|error| self.latch(error))?;
+        // Asked after the sync: whoever signs a lock later finds what was synced when it recovers the log.
+        let synced = self.sync_files(dirty).and_then(|()| self.refuse_overtaken());
+        synced.inspect_err(|error| self.latch(error))?;
         let waiting = match self.catalog.commit(&change) {
             Ok(()) => None,
             Err(error) if error.kind() == ErrorKind::NoSpace => Some((change, error)),
@@ -167,6 +169,18 @@ impl Engine {
         };
         self.publish(hold)?;
         Ok(waiting)
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Busy`] if another process has taken a lock: what was synced since is no part of its log. That can
+    /// be if the lock was removed, or is on a network file system without locks between machines.
+    fn refuse_overtaken(&self) -> Result<()> {
+        if self.locks.iter().all(|lock| lock.is_ours()) {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::Busy, "write to the store", "another process has taken its lock meanwhile");
+        let advice = "let one process write at a time, on one machine, and leave its lock in place; write this again";
+        Err(error.at(&self.home).advise(advice))
     }
 
     /// Publishes what was held back.

@@ -127,6 +127,14 @@ impl Simulated {
         name.is_some_and(|name| !self.store.engine().devices.history().may_have(name))
     }
 
+    /// Extent files with units that only a side has which was not taken: the device of each, and its path there.
+    pub(crate) fn extents_of_other_sides(&self) -> Vec<(usize, String)> {
+        let engine = self.store.engine();
+        let spared = engine.extents_of_other_sides().unwrap_or_default().into_iter();
+        let path = |(device, file): (DeviceNumber, u32)| engine.extents.path(device, file).ok().flatten();
+        spared.filter_map(|place| Some((place.0.index(), path(place)?))).collect()
+    }
+
     /// Rebuilds a device onto another directory, and perhaps gives up what only that device has.
     pub(crate) fn rebuild_until(
         &self,

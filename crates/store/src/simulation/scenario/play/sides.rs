@@ -220,12 +220,15 @@ impl Play {
         Ok(true)
     }
 
-    /// Segments of a history that was not taken stay until that is accepted.
+    /// Segments of a history that was not taken stay until that is accepted, and so do its large objects.
     fn spare_rejected(&mut self) {
         let Ok(reader) = Simulated::open_as(&self.home, &self.world, Access::Read) else { return };
         for (device, image) in self.world.images().iter().enumerate() {
             let others = image.iter().filter(|(path, file)| !file.bytes.is_empty() && reader.is_of_other_history(path));
             others.for_each(|(path, _)| self.released.spare(device, path));
+        }
+        for (device, path) in reader.extents_of_other_sides() {
+            self.released.spare(device, &path);
         }
     }
 
