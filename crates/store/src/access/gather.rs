@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::devices::device::make_landing;
 use crate::devices::threads;
@@ -76,6 +77,11 @@ pub(crate) fn sort(wanted: &mut [Wanted]) {
     wanted.sort_unstable_by_key(|wanted| (wanted.location.segment, wanted.location.offset));
 }
 
+/// The longest that it takes to read a span that is in memory: 40 µs, and a second for 2 GB.
+fn from_memory(span: &Span) -> Duration {
+    Duration::from_micros(40) + Duration::from_nanos((span.bytes.end - span.bytes.start) / 2)
+}
+
 impl Engine {
     /// Reads a span into `buffer`, from one copy: a different one for each `turn`, so that mirrors share the load.
     /// Returns where it begins there. Unreadable bytes are missing.
@@ -115,9 +121,9 @@ impl Engine {
         }
     }
 
-    /// Reads the records of `wanted`, sorted by place, with up to `most_threads` threads. `take` is called once per
-    /// record, by several threads at once, with its index in the list and the record, or the error. In disk order,
-    /// except that threads overtake each other.
+    /// Reads the records of `wanted`, sorted by place, on two threads, and on up to `most_threads` once a device is
+    /// waited for. `take` is called once per record, by several threads at once, with its index in the list and the
+    /// record, or the error. In disk order, except that threads overtake each other.
     pub(crate) fn read_wanted(
         &self,
         wanted: &[Wanted],
@@ -128,19 +134,23 @@ impl Engine {
         let gap_bytes = joining.gap_bytes.max(self.platform.least_gap_bytes());
         let spans = spans(wanted, Joining { gap_bytes, ..joining });
         let next = AtomicUsize::new(0);
-        let work = || {
+        let work = |join: &dyn Fn()| {
             let (mut buffer, mut fallback) = (Vec::new(), Vec::new());
             loop {
                 let turn = next.fetch_add(1, Ordering::Relaxed);
                 let Some(span) = spans.get(turn) else { return };
+                let started = Instant::now();
                 // What could not be read is missing in the buffer: those records are then read one by one.
                 let begin = self.read_span(span, turn, &mut buffer);
+                if started.elapsed() > from_memory(span) {
+                    join();
+                }
                 for at in span.wanted.clone() {
                     take(at, self.wanted_record(&wanted[at], span, &buffer[begin..], &mut fallback));
                 }
             }
         };
-        threads::share(most_threads.min(spans.len()), work);
+        threads::share_once_slow(most_threads.min(spans.len()), work);
     }
 }
 
