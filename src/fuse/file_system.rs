@@ -286,6 +286,18 @@ impl FileSystem {
     /// # Errors
     /// The first one; the rest is committed.
     pub(super) fn commit_all(&self) -> Outcome<()> {
+        self.commit_each(|live, state| {
+            if state.is_idle() {
+                self.let_go(live, state);
+            }
+        })
+    }
+
+    /// The same, and calls `then` with each object that was committed; handles that nothing needs stay open.
+    ///
+    /// # Errors
+    /// The first one; the rest is committed.
+    pub(super) fn commit_each(&self, then: impl Fn(&Live, &mut MutexGuard<'_, LiveState>)) -> Outcome<()> {
         let failed = self.settle_all(None);
         let mut outcome = failed.values().next().map_or(Ok(()), |errno| Err(*errno));
         for live in self.nodes.all_live() {
@@ -296,9 +308,7 @@ impl FileSystem {
                 continue;
             }
             let committed = self.commit(&live, &mut state);
-            if state.is_idle() {
-                self.let_go(&live, &mut state);
-            }
+            then(&live, &mut state);
             // Nothing is on the list any more of which a thread that committed it has panicked.
             state.is_waiting = false;
             if committed.is_err() {

@@ -38,7 +38,7 @@ pub(super) fn serve<'s>(
         }
         if let Operation::Seek { offset, whence } = operation
             && !system.appearance.is_read_only
-            && system.run_at(node, offset, whence).is_ok_and(|(_, hole)| !hole.is_empty())
+            && attendant.away(|| depends_on_hole(system, node, offset, whence))
         {
             // The kernel writes pages before it takes the notice: these threads must be free to answer that.
             let seek = move || {
@@ -71,6 +71,12 @@ pub(super) fn serve<'s>(
         }
     }
     Ok(())
+}
+
+/// Whether the answer to a seek depends on a hole, in which programs may have changed something through mappings.
+fn depends_on_hole(system: &FileSystem, node: ObjectNumber, offset: u64, whence: u32) -> bool {
+    let run = catch_unwind(AssertUnwindSafe(|| system.run_at(node, offset, whence)));
+    run.is_ok_and(|run| run.is_ok_and(|(_, hole)| !hole.is_empty()))
 }
 
 /// What comes of a request; an error, if it panics. Locks survive that, and so does the store: what it was about to

@@ -44,7 +44,7 @@ impl FileSystem {
         bytes: usize,
         act: impl FnOnce(&mut Info) -> Outcome<()>,
     ) -> Outcome<()> {
-        self.change_or_restore(live, state, bytes, self.waiting.is_tight(), act)
+        self.change_or_restore(live, state, bytes, self.waiting.is_tight() || self.appearance.is_sync, act)
     }
 
     /// The same of what is committed at once in any case, because the store may refuse it.
