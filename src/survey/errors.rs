@@ -113,6 +113,12 @@ impl ErrorLog {
         other.examples.iter().for_each(|example| self.offer(example.clone()));
     }
 
+    /// Changes the path of every example.
+    pub(super) fn map_paths(&mut self, change: impl Fn(&str) -> String) {
+        self.examples.iter_mut().for_each(|example| example.path = change(&example.path));
+        self.examples.sort();
+    }
+
     /// Forgets every path.
     pub fn anonymise(&mut self) {
         self.examples.clear();

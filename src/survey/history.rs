@@ -5,6 +5,7 @@
 //! over all surveys otherwise. Only sums are kept of each survey: a history of thousands is small.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -145,11 +146,14 @@ impl Trend {
     }
 }
 
+/// Name, roots and host of a tree.
+type TreeKey = (Option<String>, Vec<String>, String);
+
 /// What is kept of surveys.
 #[derive(Debug, Clone, Default)]
 pub struct Collected {
     /// By name, roots and host; no name is that of all anonymous surveys.
-    trees: BTreeMap<(Option<String>, Vec<String>, String), Vec<Point>>,
+    trees: BTreeMap<TreeKey, Vec<Point>>,
 }
 
 impl Collected {
@@ -179,8 +183,29 @@ impl Collected {
         true
     }
 
+    /// An older granulo did not write where relative roots are: its surveys belong to the only tree that they can.
+    fn place_relative_roots(&mut self) {
+        let is_placed = |roots: &[String]| roots.iter().all(|root| root.starts_with('/'));
+        let unplaced: Vec<TreeKey> = self.trees.keys().filter(|key| !is_placed(&key.1)).cloned().collect();
+        for key in unplaced {
+            let may_be_it = |other: &&TreeKey| {
+                let ends_alike = |(placed, root): (&String, &String)| Path::new(placed).ends_with(root);
+                (&other.0, &other.2) == (&key.0, &key.2)
+                    && is_placed(&other.1)
+                    && other.1.len() == key.1.len()
+                    && other.1.iter().zip(&key.1).all(ends_alike)
+            };
+            let found: Vec<TreeKey> = self.trees.keys().filter(may_be_it).cloned().collect();
+            if let [only] = &found[..] {
+                let points = self.trees.remove(&key).unwrap_or_default();
+                self.trees.entry(only.clone()).or_default().extend(points);
+            }
+        }
+    }
+
     /// The histories.
-    pub fn history(self) -> History {
+    pub fn history(mut self) -> History {
+        self.place_relative_roots();
         History {
             schema: SCHEMA.to_owned(),
             granulo_version: program::VERSION.to_owned(),

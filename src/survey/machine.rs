@@ -156,16 +156,12 @@ impl Origin {
         self.roots.iter().map(|root| self.absolute(root)).collect()
     }
 
-    fn absolute(&self, root: &str) -> String {
-        let Some(directory) = &self.directory else { return root.to_owned() };
-        // It has no symbolic links, so what is above it is its parent.
-        let (mut path, mut rest) = (PathBuf::from(directory), Path::new(root));
-        while let Ok(below) = rest.strip_prefix("..") {
-            path.pop();
-            rest = below;
+    /// A path that begins with a root.
+    pub(super) fn absolute(&self, path: &str) -> String {
+        match &self.directory {
+            Some(directory) => below(Path::new(directory), Path::new(path)).display().to_string(),
+            None => path.to_owned(),
         }
-        // The components, so without `.`.
-        path.join(rest).components().collect::<PathBuf>().display().to_string()
     }
 
     /// Makes the roots independent of a directory.
@@ -202,6 +198,17 @@ impl Origin {
             None => name.to_owned(),
         })
     }
+}
+
+/// A path in a directory that is known without symbolic links: what is above it is its parent.
+pub(super) fn below(directory: &Path, path: &Path) -> PathBuf {
+    let (mut above, mut rest) = (directory.to_owned(), path);
+    while let Ok(below) = rest.strip_prefix("..") {
+        above.pop();
+        rest = below;
+    }
+    // The components, so without `.`.
+    above.join(rest).components().collect()
 }
 
 /// A line of text that the kernel shows.

@@ -5,10 +5,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::machine::{self, below};
 use super::measure::Measure;
-use super::{Method, Options, Origin, Resolution, Snapshots, Survey, machine};
+use super::{Method, Options, Origin, Resolution, Snapshots, Survey};
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::unescape_path;
@@ -94,14 +95,13 @@ pub fn overlapping_roots(surveys: &[Survey]) -> Vec<String> {
 /// Makes roots, and the paths below them, independent of a directory.
 fn make_absolute(survey: &mut Survey) {
     if let Some(directory) = survey.origin.directory.as_deref().and_then(unescape_path) {
-        let absolute = |path: &[u8]| {
-            let path = directory.join(OsStr::from_bytes(path)).components().collect::<PathBuf>();
-            path.into_os_string().into_vec()
-        };
+        let absolute = |path: &[u8]| below(&directory, Path::new(OsStr::from_bytes(path))).into_os_string().into_vec();
         survey.places.iter_mut().for_each(|places| places.map_paths(&absolute));
         survey.tree.iter_mut().for_each(|tree| tree.map_paths(&absolute));
     }
-    survey.origin.make_absolute();
+    let Survey { errors, origin, .. } = survey;
+    errors.map_paths(|path| origin.absolute(path));
+    origin.make_absolute();
 }
 
 fn add(whole: &mut Survey, mut other: Survey) {

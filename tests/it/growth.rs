@@ -206,7 +206,8 @@ fn relative_roots_are_one_tree_in_one_directory() {
     assert_eq!(histories["trees"].as_array().unwrap().len(), 2, "{histories}");
     let merged = run(args!["merge", "--json", &one, &two]).ended(0);
     assert_eq!(merged.said(), "");
-    let root = |directory: &str| sandbox.path().join(directory).join("data").display().to_string();
+    let real = fs::canonicalize(sandbox.path()).unwrap();
+    let root = |directory: &str| real.join(directory).join("data").display().to_string();
     let document = merged.json();
     assert_eq!(document["roots"], serde_json::json!([root("one"), root("two")]));
     assert!(document.get("directory").is_none());
