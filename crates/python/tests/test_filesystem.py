@@ -251,13 +251,21 @@ def test_a_move_removes_what_it_copied_and_nothing_else(tmp_path):
     assert fs.find("") == ["p/a1", "q/a[1]"]
     with pytest.raises(FileNotFoundError):
         fs.rm("none", recursive=True)
+    for directory in ("p", ["p", "q/a[1]"]):
+        with pytest.raises(IsADirectoryError):
+            fs.mv(directory, "r/")
+    assert fs.find("") == ["p/a1", "q/a[1]"]
 
 
 def test_names_in_detail_are_urls_that_open_by_themselves(fs, home):
     ((name, about),) = fs.glob("cats/0000.*", detail=True).items()
-    assert (name, about["name"]) == (f"granulo://{home}!/cats/0000.bin", "cats/0000.bin")
-    with fsspec.open(name) as file:
+    assert name == about["name"] == "cats/0000.bin"
+    with fsspec.open("granulo://" + name) as file:
         assert file.read() == content_of("cats/0000.bin")
+    (copied,) = pickle.loads(pickle.dumps([name]))
+    assert "granulo://" + copied == f"granulo://{home}!/cats/0000.bin" and "x/" + name == "x/cats/0000.bin"
+    below = fsspec.filesystem("dir", path="cats", fs=fs)
+    assert len(below.glob("*", detail=True)) == 200
     assert "" not in fs.find("", withdirs=True) and "" not in fs.glob("**")
 
 
@@ -269,7 +277,7 @@ def test_threads_write_one_store(tmp_path):
         fsspec.filesystem("granulo", store=path, mode="a").pipe(f"{number}", b"x")
         together.wait()
 
-    together = threading.Barrier(2)
+    together = threading.Barrier(2, timeout=60)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, range(2)))
     assert fsspec.filesystem("granulo", store=path, mode="a").find("") == ["0", "1"]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import granulo
 import numpy as np
@@ -344,7 +345,7 @@ def test_an_epoch_that_was_counted_is_followed_by_the_next(store):
     assert (shuffle.epoch, shuffle.batch) == (1, 38)
 
 
-def test_ctrl_c_ends_the_first_pass(tmp_path):
+def test_ctrl_c_ends_the_first_pass(tmp_path, monkeypatch):
     with granulo.Store(tmp_path / "store", "x") as writer, writer.batch() as batch:
         for number in range(2000):
             batch.put(f"{number:04d}", bytes(100_000))
@@ -352,11 +353,28 @@ def test_ctrl_c_ends_the_first_pass(tmp_path):
     scratch.mkdir()
     # Pieces of a quarter of the memory, each followed by a look at signals: a thousand of them.
     shuffle = granulo.Shuffle(granulo.Store(tmp_path / "store").listing(), scratch=scratch, memory_bytes=1 << 20)
-    timer = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    ended = []
+    places = shuffle._places
+
+    def recorded(directory, fill):
+        try:
+            return places(directory, fill)
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    def interrupt():
+        while not any(scratch.glob("*/stretch-*")):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(shuffle, "_places", recorded)
+    thread = threading.Thread(target=interrupt)
     with pytest.raises(KeyboardInterrupt):
+        thread.start()
+        # The signal may come when a pass has just ended.
         for _ in range(1000):
             with shuffle.spread():
                 pass
-    timer.join()
-    assert list(scratch.iterdir()) == []
+    thread.join()
+    assert ended in ([], [KeyboardInterrupt])

@@ -123,6 +123,14 @@ def test_workers_that_persist_follow_the_shuffle(store, copied):
         assert read(loader) == expected(store, epoch)
 
 
+def test_two_data_sets_of_one_shuffle_have_epochs_of_their_own(store):
+    shuffle = granulo.Shuffle(store.listing(), 32, seed=4)
+    one, other = ShuffledDataset(shuffle), ShuffledDataset(shuffle)
+    one.set_epoch(1)
+    assert read(one) == expected(store, 1)
+    assert read(other) == expected(store, 0)
+
+
 def test_a_data_set_knows_where_it_is_by_itself(store, monkeypatch):
     data = ShuffledDataset(granulo.Shuffle(store.listing(), 32, seed=4))
     before = read(itertools.islice(data, 4))

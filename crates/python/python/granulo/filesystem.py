@@ -15,6 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable
+from glob import has_magic
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, _Cached, make_instance
@@ -56,11 +57,28 @@ def _opened(path: str, mode: str) -> Store:
     if mode not in ("a", "r+"):
         return Store(path, mode)
     with _OPENING:
-        place = os.getpid(), os.path.abspath(path)
+        place = os.getpid(), os.path.realpath(path)
         store = _WRITERS.get(place)
         if store is None or store.closed:
             store = _WRITERS[place] = Store(path, mode)
         return store
+
+
+class _Name(str):
+    """A key that becomes its URL behind the protocol: Hugging Face datasets opens files by this, and keeps them by it."""
+
+    url: str
+
+    def __new__(cls, key: str, url: str) -> _Name:
+        name = super().__new__(cls, key)
+        name.url = url
+        return name
+
+    def __getnewargs__(self) -> tuple[str, str]:
+        return str(self), self.url
+
+    def __radd__(self, other: str) -> str:
+        return self.url if other == SCHEME else other + str(self)
 
 
 class _CurrentDirectory:
@@ -164,11 +182,11 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
         return found if detail else sorted(found)
 
     def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
-        """In detail by URL: Hugging Face datasets opens files by these names alone, and keeps them by these."""
+        """In detail, names become URLs behind the protocol: see :class:`_Name`."""
         found = super().glob(path, maxdepth=maxdepth, **options)
         if not options.get("detail"):
             return found
-        return {self.unstrip_protocol(name): about for name, about in found.items()}
+        return {_Name(name, self.unstrip_protocol(name)): about for name, about in found.items()}
 
     def created(self, path: str) -> datetime.datetime:
         return self.modified(path)
@@ -260,9 +278,12 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
         sources = self.expand_path(path1)
         if not isinstance(path2, list) and sources == [self._strip_protocol(path2)]:
             raise UsageError(22, "it is the same object, or below it", path2)
+        directories = [key for key in sources if not recursive and self.isdir(key)]
+        if directories and not (isinstance(path1, str) and has_magic(path1)):
+            raise DirectoryError(21, "it is a directory: move it with recursive=True", directories[0])
         self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
-        # Without recursion, directories are not copied.
-        self._remove([key for key in sources if recursive or not self.isdir(key)], recursive, maxdepth)
+        # Of a pattern, directories are not copied without recursion.
+        self._remove([key for key in sources if key not in directories], recursive, maxdepth)
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         key = self._strip_protocol(path)

@@ -97,7 +97,7 @@ class Listing:
         for start in range(0, len(self), _BLOCK_NAMES):
             offsets, data, _ = self.table.names_between(start, start + _BLOCK_NAMES)
             for begin, end in itertools.pairwise(np.frombuffer(offsets, dtype="<i8").tolist()):
-                yield os.fsdecode(data[begin:end])
+                yield data[begin:end].decode("utf-8", "surrogateescape")
 
     def __deepcopy__(self, memo: Any) -> Listing:
         """Itself: it never changes, and a copy would not keep what it lists from being freed."""

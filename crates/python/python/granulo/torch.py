@@ -100,6 +100,7 @@ class ShuffledDataset(IterableDataset):
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch, unless it is in it already."""
         self.shuffle.set_epoch(epoch)
+        self._share()
 
     def _share(self) -> None:
         self._position[0], self._position[1] = self.shuffle.epoch, self.shuffle.batch
@@ -107,7 +108,8 @@ class ShuffledDataset(IterableDataset):
     def state_dict(self, batches_done: int | None = None) -> dict[str, Any] | None:
         """The state after ``batches_done`` batches of this epoch have arrived here: see :meth:`Shuffle.state_dict`.
 
-        Without a number, after those that were read in this process; ``None`` in a worker, which knows only its own.
+        Without a number, after those that were read in this process, so where there are no workers; ``None`` in a
+        worker, which knows only its own.
         """
         if batches_done is None and get_worker_info() is not None:
             return None
@@ -116,6 +118,7 @@ class ShuffledDataset(IterableDataset):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where a state was."""
         self.shuffle.load_state_dict(state)
+        self._share()
 
     def __iter__(self) -> Iterator[Any]:
         about = get_worker_info()
