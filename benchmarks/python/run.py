@@ -114,9 +114,19 @@ class Bench:
 
     def cold(self):
         """Drops the caches, after the kernel has got the memory that the data will need."""
+        for target in self.targets.values():
+            target.unmap()
         if not self.options.quick:
             harness.touch_memory(min(2 * self.files * self.size_bytes, harness.memory_bytes("MemAvailable") // 2))
         harness.drop_caches()
+
+    def warm(self):
+        """Reads every file of every target once: a round before may have dropped the caches."""
+        for path in self.place.rglob("*"):
+            if path.is_file():
+                with open(path, "rb", buffering=0) as file:
+                    while file.read(MIB):
+                        pass
 
     def random_batches(self, cache, round_):
         numbers = random.Random(round_).choices(range(self.files), k=self.options.batches * BATCH_FILES)
@@ -150,6 +160,7 @@ class Bench:
             caches += ["cold", "limited"] if can_limit_memory() else ["cold"]
         for round_ in range(self.options.rounds):
             say(f"round {round_ + 1} of {self.options.rounds}")
+            self.warm()
             for cache in caches:
                 if cache != "limited":
                     self.random_batches(cache, round_)

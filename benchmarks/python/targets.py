@@ -43,6 +43,9 @@ class Target:
     def open(self):
         pass
 
+    def unmap(self):
+        """Lets go of what would keep its pages in memory when caches are dropped."""
+
     def contents(self):
         return ((key_of(number), content_of(number, self.size_bytes)) for number in range(self.files))
 
@@ -184,6 +187,11 @@ class Lmdb(Target):
             self.environment = lmdb.open(f"{self.place}/lmdb", readonly=True, lock=False)
         with self.environment.begin() as reader:
             return [reader.get(key_of(number).encode()) for number in numbers]
+
+    def unmap(self):
+        if self.environment is not None:
+            self.environment.close()
+        self.environment = None
 
     def in_workers(self, epoch, worker, workers):
         self.environment = None
