@@ -2,8 +2,8 @@
 //!
 //! The room is that of content: of the slow devices for a store that has some, since large files need most of it, less
 //! what parity needs; and of the fast ones, less what copies need. Several devices on one file system share its room,
-//! which counts once. What the store reserves for removals is free, and not available. Every record counts as an object:
-//! a file with several names has one for each, and one for itself.
+//! which counts once. What the store reserves for removals is free, and not available. Every record counts as an
+//! object: a file with several names has one for each, and one for itself.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;

@@ -65,7 +65,7 @@ def _opened(path: str, mode: str) -> Store:
 
 
 class _Name(str):
-    """A key that becomes its URL behind the protocol: Hugging Face datasets opens files by this, and keeps them by it."""
+    """A key that becomes its URL behind the protocol: Hugging Face datasets opens and keeps files by this."""
 
     url: str
 
