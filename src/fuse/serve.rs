@@ -54,7 +54,8 @@ pub(super) fn serve<'s>(
         let changed = (!is_committed(&operation)).then_some(node);
         let is_waiting = || is_committed(&operation) && system.is_settling();
         // With little room, whatever commits may have to free some first, and others wait for its object.
-        let is_busy = is_synced || system.waiting.is_tight() || system.waiting.is_much();
+        let is_committed_write = system.appearance.is_sync && matches!(operation, Operation::Write { .. });
+        let is_busy = is_synced || is_committed_write || system.waiting.is_tight() || system.waiting.is_much();
         let is_long = takes_long(&operation) || is_busy || is_waiting();
         let work = || {
             caught(system, || {

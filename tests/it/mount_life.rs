@@ -96,6 +96,7 @@ fn a_file_that_is_open_beside_a_writer_is_followed_to_its_new_names() {
     write("c", "the third");
     within("the second name", &reader, &|| fs::read(second.join("c")).is_ok_and(|read| read == b"the third"));
     assert_eq!(read(), "the third");
+    drop(open);
     reader.unmount();
     writer.unmount();
 }
@@ -124,6 +125,7 @@ fn content_with_the_time_of_the_old_is_read_however_many_files_are_known() {
     let times = fs::FileTimes::new().set_modified(before.modified().unwrap()).set_accessed(before.accessed().unwrap());
     open.set_times(times).unwrap();
     open.sync_all().unwrap();
+    drop(open);
     within("new content", &reader, &|| fs::read(&seen).is_ok_and(|read| read == b"new"));
     reader.unmount();
     writer.unmount();

@@ -99,8 +99,10 @@ class ShuffledDataset(IterableDataset):
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch, unless it is in it already."""
-        self.shuffle.set_epoch(epoch)
-        self._share()
+        if epoch != int(self._position[0]):
+            # Not by the shuffle, which may tell another data set.
+            self.shuffle.epoch, self.shuffle.batch = epoch, 0
+            self._share()
 
     def _share(self) -> None:
         self._position[0], self._position[1] = self.shuffle.epoch, self.shuffle.batch
@@ -117,8 +119,8 @@ class ShuffledDataset(IterableDataset):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where a state was."""
+        self.shuffle._jumped = self._share
         self.shuffle.load_state_dict(state)
-        self._share()
 
     def __iter__(self) -> Iterator[Any]:
         about = get_worker_info()

@@ -77,9 +77,9 @@ pub(crate) fn sort(wanted: &mut [Wanted]) {
     wanted.sort_unstable_by_key(|wanted| (wanted.location.segment, wanted.location.offset));
 }
 
-/// The longest that it takes to read a span that is in memory: 40 µs, and a second for 2 GB.
-fn from_memory(span: &Span) -> Duration {
-    Duration::from_micros(40) + Duration::from_nanos((span.bytes.end - span.bytes.start) / 2)
+/// The longest that it takes to read bytes that are in memory: 40 µs, and a second for 2 GB.
+fn from_memory(bytes: u64) -> Duration {
+    Duration::from_micros(40) + Duration::from_nanos(bytes / 2)
 }
 
 impl Engine {
@@ -142,11 +142,16 @@ impl Engine {
                 let started = Instant::now();
                 // What could not be read is missing in the buffer: those records are then read one by one.
                 let begin = self.read_span(span, turn, &mut buffer);
-                if started.elapsed() > from_memory(span) {
+                if started.elapsed() > from_memory(span.bytes.end - span.bytes.start) {
                     join();
                 }
                 for at in span.wanted.clone() {
+                    let started = Instant::now();
                     take(at, self.wanted_record(&wanted[at], span, &buffer[begin..], &mut fallback));
+                    // Units of large objects are read only there.
+                    if started.elapsed() > from_memory(wanted[at].location.record_bytes) {
+                        join();
+                    }
                 }
             }
         };

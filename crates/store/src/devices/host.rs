@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, statvfs};
@@ -40,6 +40,10 @@ struct WriterLock {
     path: PathBuf,
     /// Tells this holder from others, on other machines, too.
     nonce: u64,
+    /// Whether the text is that of this holder, or none.
+    is_signed: AtomicBool,
+    /// The directory that was locked.
+    place: Option<Box<dyn Anchor>>,
 }
 
 /// Most locks that a forked child can leave to its parent.
@@ -60,9 +64,9 @@ pub fn inherited_locks() -> Vec<RawFd> {
 }
 
 impl WriterLock {
-    fn new(held: Held, path: PathBuf, nonce: u64) -> WriterLock {
+    fn new(held: Held, path: PathBuf, nonce: u64, place: Option<Box<dyn Anchor>>) -> WriterLock {
         note(NO_LOCK, held.file.as_raw_fd());
-        WriterLock { held, path, nonce }
+        WriterLock { held, path, nonce, is_signed: AtomicBool::new(false), place }
     }
 }
 
@@ -80,11 +84,17 @@ impl Lock for WriterLock {
         let written = self.held.file.write_all_at(text.as_bytes(), 0);
         // On a full device the text of a former holder must not stay: an empty one says nothing.
         let length = if written.is_ok() { text.len() as u64 } else { 0 };
-        let _ = self.held.file.set_len(length);
+        let cut = self.held.file.set_len(length);
+        self.is_signed.store(written.is_ok() || cut.is_ok(), Ordering::Relaxed);
     }
 
-    /// A lock that was removed is nobody's, and on a full device an empty text says nothing.
+    /// A lock that was removed is nobody's, on a full device the text may say nothing, and what is at its path may be
+    /// another directory.
     fn is_ours(&self) -> bool {
+        let is_elsewhere = self.place.as_ref().is_some_and(|place| !place.is_in_place());
+        if is_elsewhere || !self.is_signed.load(Ordering::Relaxed) {
+            return true;
+        }
         let own = format!("{:016x}", self.nonce);
         text_in(&self.path).ok().is_none_or(|text| text.split_whitespace().nth(1).is_none_or(|nonce| nonce == own))
     }
@@ -192,7 +202,7 @@ impl Platform for Host {
             return Ok(None);
         }
         let nonce = self.random().map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(Some(Box::new(WriterLock::new(held, path, nonce))))
+        Ok(Some(Box::new(WriterLock::new(held, path, nonce, self.anchor(directory)))))
     }
 
     fn holder(&self, directory: &Path) -> Option<String> {

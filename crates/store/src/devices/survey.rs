@@ -273,13 +273,14 @@ impl SearchStart<'_> {
         let was = entry.directory(home);
         let Some(name) = entry.path.file_name().filter(|_| entry.path.is_absolute()) else { return vec![was] };
         let now = self.platform.resolve(home);
-        let node = |path: &Path| self.platform.node(path);
-        let is_where_it_was = now == geometry.home || node(home).is_some() && node(home) == node(&geometry.home);
-        let mut places = match is_where_it_was {
-            true => vec![was.clone()],
-            false => moved_along(&geometry.home, &entry.path, &now).into_iter().collect(),
-        };
-        places.extend([home.join(name), was]);
+        let is_same_path = now == geometry.home;
+        let here = self.platform.node(home);
+        let is_where_it_was = is_same_path || here.is_some() && here == self.platform.node(&geometry.home);
+        let inside = home.join(name);
+        // Not by nodes: a copy of a file system has those of the original, and the old path may be a link to the new.
+        let moved = (!is_same_path).then(|| moved_along(&geometry.home, &entry.path, &now)).flatten();
+        let mut places: Vec<PathBuf> = moved.into_iter().collect();
+        places.extend(if is_where_it_was { [was, inside] } else { [inside, was] });
         // It was away when the others were moved, and is where it was beside the home.
         places.extend(home.parent().map(|above| above.join(name)));
         places

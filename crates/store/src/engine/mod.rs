@@ -57,6 +57,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
+use self::sides::OtherSides;
 use crate::devices::device::Mode;
 use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
 use crate::devices::platform::{Lock, Platform};
@@ -190,6 +191,8 @@ pub(crate) struct Engine {
     /// changes has been told.
     renewals: AtomicU64,
     told_renewals: AtomicU64,
+    /// What only sides have that were not taken, as of the last look.
+    pub(crate) other_sides: Mutex<OtherSides>,
     /// Locks of the writer; released when the store is dropped.
     locks: Vec<Box<dyn Lock>>,
 }
@@ -244,6 +247,7 @@ impl Engine {
             looked: AtomicU64::new(0),
             renewals: AtomicU64::new(0),
             told_renewals: AtomicU64::new(0),
+            other_sides: Mutex::default(),
             locks: parts.locks,
         }
     }

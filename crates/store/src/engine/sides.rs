@@ -31,6 +31,14 @@ use crate::format::names::{SEGMENTS, SegmentName, segment_path};
 use crate::format::segment::{Continued, SegmentHeader};
 use crate::log::scan::{ScanStep, SegmentScan};
 
+/// Segments of sides that were not taken, by device and name, and the extent files of their large objects, which are
+/// read once.
+#[derive(Debug, Default)]
+pub(crate) struct OtherSides {
+    pub(crate) segments: BTreeSet<(DeviceNumber, String)>,
+    pub(crate) extents: BTreeSet<(DeviceNumber, u32)>,
+}
+
 /// A history that was written to a store, alone from some point on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {

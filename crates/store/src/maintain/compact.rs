@@ -144,9 +144,11 @@ impl Engine {
         let (segments, postponed): (Vec<PlannedSegment>, Vec<PlannedSegment>) =
             chosen.into_iter().partition(|segment| keeps_copies.contains(&segment.number));
         let shared = if options.counts_shared_once { self.shared_bytes()? } else { BTreeMap::new() };
-        let spared = self.extents_of_other_sides()?;
         let mut extents = self.choose_extents(options.choice, &shared);
-        extents.retain(|file| !spared.contains(&file.place()));
+        if !extents.is_empty() {
+            let spared = self.extents_of_other_sides()?;
+            extents.retain(|file| !spared.contains(&file.place()));
+        }
         Ok(CompactPlan {
             segments,
             extents,

@@ -23,6 +23,7 @@ use crate::devices::extents::Touched;
 use crate::devices::names;
 use crate::engine::Engine;
 use crate::engine::pace::{Pace, outcome};
+use crate::engine::sides::OtherSides;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
@@ -30,6 +31,7 @@ use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::index_key::until_of;
 use crate::format::names::{SEGMENTS, SegmentName};
 use crate::index::catalog::{Change, ExtentRow, Superseded};
+use crate::locks::lock;
 use crate::log::scan::ScanStep;
 
 /// Bytes moved between two syncs of units with their records.
@@ -88,26 +90,45 @@ impl Engine {
     /// # Errors
     /// Segments cannot be listed.
     pub(crate) fn extents_of_other_sides(&self) -> Result<BTreeSet<ExtentId>> {
-        let (history, store) = (self.devices.history(), self.geometry().store);
-        let mut spared = BTreeSet::new();
+        let history = self.devices.history();
+        let mut others = BTreeSet::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
-            let listed = names::list_names(&*slot.device, SEGMENTS);
-            let listed = listed.map_err(|error| slot.error("list", SEGMENTS, error))?;
-            let named = listed.iter().filter_map(|name| SegmentName::parse(name));
-            for name in named.filter(|name| !history.may_have(*name)) {
-                let Some(header) = slot.segment_header(name, &store) else { continue };
-                let mut scan = self.scan(header.id, &[slot.entry.number], LogOffset::START);
-                while let Some(step) = scan.next(false) {
-                    let ScanStep::Record(_, record, _) = step else { continue };
-                    if record.head.kind == Kind::Large
-                        && let Ok(descriptor) = Descriptor::decode(record.content, &self.home)
-                    {
-                        spared.extend(descriptor.runs().map(|run| (run.device, run.file)));
-                    }
+            let listed = match names::list_names(&*slot.device, SEGMENTS) {
+                Ok(listed) => listed,
+                // It has failed, and is as one that is missing.
+                Err(_) if !slot.is_writable() => continue,
+                Err(error) => return Err(slot.error("list", SEGMENTS, error)),
+            };
+            let named =
+                listed.into_iter().filter(|name| SegmentName::parse(name).is_some_and(|it| !history.may_have(it)));
+            others.extend(named.map(|name| (slot.entry.number, name)));
+        }
+        let mut known = lock(&self.other_sides);
+        if known.segments != others {
+            *known = OtherSides { extents: self.extents_of(&others), segments: others };
+        }
+        Ok(known.extents.clone())
+    }
+
+    /// Extent files of large objects in some segments, by device and name.
+    fn extents_of(&self, segments: &BTreeSet<(DeviceNumber, String)>) -> BTreeSet<ExtentId> {
+        let store = self.geometry().store;
+        let mut found = BTreeSet::new();
+        for (device, name) in segments {
+            let slot = self.devices.slots().iter().find(|slot| slot.entry.number == *device).cloned();
+            let header = slot.zip(SegmentName::parse(name)).and_then(|(slot, name)| slot.segment_header(name, &store));
+            let Some(header) = header else { continue };
+            let mut scan = self.scan(header.id, &[*device], LogOffset::START);
+            while let Some(step) = scan.next(false) {
+                let ScanStep::Record(_, record, _) = step else { continue };
+                if record.head.kind == Kind::Large
+                    && let Ok(descriptor) = Descriptor::decode(record.content, &self.home)
+                {
+                    found.extend(descriptor.runs().map(|run| (run.device, run.file)));
                 }
             }
         }
-        Ok(spared)
+        found
     }
 
     /// The extent files that are worth freeing: what frees most for the bytes copied comes first. `shared`: bytes that
