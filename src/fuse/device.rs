@@ -89,7 +89,8 @@ impl Device {
                         _ = poll(&mut device, None);
                     }
                 }
-                Err(Errno::NODEV) => return Ok(None),
+                // Unmounted, or ended through /sys/fs/fuse/connections.
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Err(error) => return Err(Error::io("read from", Path::new(DEVICE), error.into())),
             }
         }

@@ -74,7 +74,7 @@ class _Name(str):
         name.url = url
         return name
 
-    def __getnewargs__(self) -> tuple[str, str]:
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
         return str(self), self.url
 
     def __radd__(self, other: str) -> str:
