@@ -31,13 +31,7 @@ fn others_mount_it_read_only_and_see_what_is_durable() {
     let seen = second.join("directory/file");
     assert_eq!(fs::read(&seen).unwrap(), b"one");
     assert_eq!(fs::write(&seen, "x").unwrap_err().raw_os_error(), Some(30));
-    let within = |what: &str, is_so: &dyn Fn() -> bool| {
-        let began = Instant::now();
-        while !is_so() {
-            assert!(began.elapsed() < PATIENCE, "{what}: {}", reader.log());
-            thread::sleep(Duration::from_millis(10));
-        }
-    };
+    let within = |what: &str, is_so: &dyn Fn() -> bool| within(what, &reader, is_so);
     let sync = |path: &Path| File::open(path).unwrap().sync_all().unwrap();
     for number in 0..5 {
         let text = format!("another content, number {number}");

@@ -9,6 +9,7 @@ A file is written when it is closed, whole; until then it is in memory. Director
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import os
@@ -255,8 +256,11 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
 
     def _put(self, key: str, content: Any) -> None:
         """Stores a file; one that was there keeps its permissions."""
-        about = self.info(key) if self.exists(key) else None
-        self.store.put(key, content, about["mode"] if about and about["type"] == "file" else 0o644)
+        mode = 0o644
+        with contextlib.suppress(NotFoundError, UsageError):
+            about = self.info(key)
+            mode = about["mode"] if about["type"] == "file" else mode
+        self.store.put(key, content, mode)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
