@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::{SNAPSHOT_DIRECTORIES, WalkOptions, join};
+use super::{WalkOptions, join};
 
 /// Directories for each process at the depth of the division, if the tree has so many.
 const DIRECTORIES_EACH: usize = 64;
@@ -81,7 +81,7 @@ pub(crate) fn depth_for(walk: &WalkOptions, count: u32) -> u32 {
                 let (name, path) = (entry.file_name(), entry.path());
                 let is_walked = entry.file_type().is_ok_and(|kind| kind.is_dir())
                     && !walk.exclude.matches(&below, name.as_bytes())
-                    && (walk.include_snapshots || !SNAPSHOT_DIRECTORIES.contains(&name.as_bytes()))
+                    && !walk.skips_as_snapshot(name.as_bytes())
                     && (!walk.one_file_system || device(&path) == Some(of_root));
                 if is_walked {
                     next.push((path, join(below.clone(), name.as_bytes()), of_root));

@@ -287,6 +287,13 @@ pub(crate) struct WalkOptions {
     pub division: Option<division::Division>,
 }
 
+impl WalkOptions {
+    /// Whether the walk leaves out a directory with this name, as one of snapshots.
+    fn skips_as_snapshot(&self, name: &[u8]) -> bool {
+        !self.include_snapshots && SNAPSHOT_DIRECTORIES.contains(&name)
+    }
+}
+
 /// Names of directories that hold snapshots of their parent (NetApp, Panasas; snapper; ZFS; Isilon, Dell).
 pub(crate) const SNAPSHOT_DIRECTORIES: [&[u8]; 4] = [b".snapshot", b".snapshots", b".zfs", b"~snapshot"];
 

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 
+use super::WalkOptions;
 use super::frontier::join;
 use super::mounts::is_pseudo_file_system;
-use super::{SNAPSHOT_DIRECTORIES, WalkOptions};
 use crate::mounts::{Mount, mounts, visible_at};
 
 /// The places at which something is mounted that is walked elsewhere, as paths of a walk.
@@ -104,8 +104,7 @@ fn is_wanted(settings: &WalkOptions, root: &Path, point: &Path) -> bool {
     let mut below_root = Vec::new();
     point.strip_prefix(root).into_iter().flatten().all(|name| {
         let name = name.as_bytes();
-        let is_snapshot = !settings.include_snapshots && SNAPSHOT_DIRECTORIES.contains(&name);
-        let is_wanted = !is_snapshot && !settings.exclude.matches(&below_root, name);
+        let is_wanted = !settings.skips_as_snapshot(name) && !settings.exclude.matches(&below_root, name);
         below_root = join(std::mem::take(&mut below_root), name);
         is_wanted
     })

@@ -36,8 +36,7 @@ use super::mounted_again::{MountedAgain, comes_to};
 use super::mounts::is_pseudo_file_system;
 use super::place::{Parent, Place, Waiting};
 use super::{
-    Batch, Directory, DirectoryLocation, Kind, SNAPSHOT_DIRECTORIES, Skipped, Snapshot, Stat, Tally, Timestamp,
-    Visitor, WalkOptions,
+    Batch, Directory, DirectoryLocation, Kind, Skipped, Snapshot, Stat, Tally, Timestamp, Visitor, WalkOptions,
 };
 
 /// Bytes of directory entries that one `getdents64` may return.
@@ -452,7 +451,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         stat: &Stat,
         is_mount: Option<bool>,
     ) -> Result<Option<Skipped>, Errno> {
-        if !self.settings.include_snapshots && SNAPSHOT_DIRECTORIES.contains(&name.to_bytes()) {
+        if self.settings.skips_as_snapshot(name.to_bytes()) {
             return Ok(Some(Skipped::SnapshotDirectory));
         }
         let identity = (stat.device, stat.inode);

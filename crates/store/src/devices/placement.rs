@@ -55,15 +55,10 @@ pub(crate) fn file_bytes(room: Room, most_bytes: u64) -> u64 {
 }
 
 impl Room {
-    /// Bytes that new content may occupy: not what is reserved for removals.
+    /// Bytes that anything new may occupy: not what is reserved for removals.
     pub fn put_bytes(self) -> u64 {
-        put_bytes(self)
+        self.available_bytes.saturating_sub(reserve_bytes(self))
     }
-}
-
-/// Bytes that anything new may occupy on a device.
-pub(crate) fn put_bytes(room: Room) -> u64 {
-    room.available_bytes.saturating_sub(reserve_bytes(room))
 }
 
 /// Bytes that moved records or units may occupy on a device: the index, commits and removals need some too.

@@ -12,7 +12,7 @@ use super::choice::{Choice, Chosen, CompactPlan, Compacted, PlannedSegment, choo
 use super::moving::MoveTarget;
 use crate::Store;
 use crate::devices::device::Room;
-use crate::devices::placement::{moving_bytes, put_bytes};
+use crate::devices::placement::moving_bytes;
 use crate::devices::slot::Slot;
 use crate::engine::Engine;
 use crate::engine::pace::Pace;
@@ -170,7 +170,7 @@ impl Engine {
         let (geometry, view) = (self.geometry(), self.view().clone());
         let alignment = geometry.alignment;
         let next = self.next_slots(&geometry, class);
-        let chosen = round(left, alignment, Engine::room_on(&next, put_bytes)?);
+        let chosen = round(left, alignment, Engine::room_on(&next, Room::put_bytes)?);
         if !chosen.0.is_empty() {
             return Ok((MoveTarget::SameClass(class), chosen));
         }

@@ -16,7 +16,7 @@ use twox_hash::XxHash3_64;
 
 use super::{Claim, ExtentFiles, OpenExtent};
 use crate::devices::device::Room;
-use crate::devices::placement::{file_bytes, moving_bytes, put_bytes};
+use crate::devices::placement::{file_bytes, moving_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::format::ids::DeviceNumber;
@@ -281,7 +281,7 @@ impl ExtentFiles {
     /// # Errors
     /// The device does not say: it is not full, but may be broken.
     pub(crate) fn room_bytes(&self, device: DeviceNumber) -> Result<u64> {
-        Ok(self.room(device)?.map_or(0, put_bytes))
+        Ok(self.room(device)?.map_or(0, Room::put_bytes))
     }
 
     /// Bytes that moved units may occupy on a device before their old file is freed.

@@ -17,8 +17,9 @@ use std::sync::{Arc, RwLockWriteGuard};
 
 use super::pending::{Pending, StoredPiece, WritePlan};
 use super::{NamedBase, OpenFile};
+use crate::devices::device::Room;
 use crate::devices::extents::Touched;
-use crate::devices::placement::{Purpose, put_bytes};
+use crate::devices::placement::Purpose;
 use crate::engine::attributes::are_changed_alone;
 use crate::engine::content::{Base, StoredContent, entry_of};
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
@@ -236,7 +237,7 @@ impl Engine {
             .devices
             .writable(Class::Slow)
             .iter()
-            .map(|slot| slot.room().map(put_bytes))
+            .map(|slot| slot.room().map(Room::put_bytes))
             .collect::<Result<Vec<_>>>()?;
         let needed_bytes = stored_bytes / u64::from(rule.data).max(1) * (u64::from(rule.data) + u64::from(rule.parity));
         Ok(rooms.into_iter().fold(0, u64::saturating_add) >= needed_bytes)
