@@ -3,9 +3,10 @@
 //! so.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::Engine;
-use crate::format::ids::{BatchSequence, LogOffset};
+use crate::format::ids::{BatchSequence, LogOffset, SegmentNumber};
 use crate::format::segment::{Continued, FIRST_BATCH_AT};
 use crate::log::lineage::FoundSegment;
 use crate::log::scan::{Committed, ScanStep};
@@ -18,6 +19,25 @@ impl Engine {
             if found[at].header.is_none() && found[at].is_of_history {
                 found[at].continues = self.continued_by(&found[at], found);
             }
+        }
+    }
+
+    /// Adds where the log continues in segments that share their number: those of a side that was not taken, whose
+    /// epochs, like those of the others, are older than the history.
+    pub(super) fn tell_apart(&self, found: &mut [FoundSegment]) {
+        let mut with_number: BTreeMap<SegmentNumber, usize> = BTreeMap::new();
+        let of_history = || found.iter().filter(|one| one.is_of_history);
+        of_history().for_each(|one| *with_number.entry(one.id.number).or_default() += 1);
+        let continued: Vec<Continued> = of_history().filter_map(|one| one.continues).collect();
+        for one in found.iter_mut().filter(|one| one.is_of_history && with_number[&one.id.number] > 1) {
+            let number = one.id.number;
+            let end_of = |met: Committed| Continued {
+                segment: number,
+                offset: met.end,
+                sequence: met.commit.sequence,
+                chain: met.commit.chain(),
+            };
+            one.continued_at = self.commits(one).map(end_of).filter(|end| continued.contains(end)).collect();
         }
     }
 

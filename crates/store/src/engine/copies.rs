@@ -425,7 +425,7 @@ impl Engine {
                 let is_it =
                     |row: &SegmentRow| SegmentName::from(row.id()) == name && row.devices.contains(&slot.entry.number);
                 // One of another history may have a number that this one has released.
-                history.may_have(name)
+                history.has_begun(name)
                     && released.has_segment(name.number)
                     && !state.segments.get(&name.number).is_some_and(is_it)
             }

@@ -185,7 +185,7 @@ impl Engine {
         let state = self.view().state.clone();
         let history = self.devices.history();
         let is_skipped = |name: &SegmentName| {
-            skipped.contains(&name.number) && history.may_have(*name) && !state.segments.contains_key(&name.number)
+            skipped.contains(&name.number) && history.has_begun(*name) && !state.segments.contains_key(&name.number)
         };
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             let listed = names::list_names(&*slot.device, SEGMENTS).unwrap_or_default();

@@ -162,6 +162,7 @@ impl Engine {
                 size_bytes: *size_bytes,
                 is_of_history,
                 weight,
+                continued_at: Vec::new(),
             };
             if id.is_some() { found.push(one) } else { unknown.push(one) }
         }
@@ -179,6 +180,7 @@ impl Engine {
             found.push(FoundSegment { id, ..one });
         }
         self.find_continued(&mut found);
+        self.tell_apart(&mut found);
         Ok((found, unread))
     }
 

@@ -8,6 +8,9 @@
 //! several segments with this number. Where the way reaches a segment of a history that is known, the side left it. Its
 //! own epochs follow those up to there, each with the devices that have its segments.
 //!
+//! The history has a limited number of epochs. Of a segment that was begun before the oldest of them, only the catalog
+//! tells whether it is the store's own.
+//!
 //! Not read: what is behind the place where a segment of the same side continues the log (quarantine). If segments that
 //! a side needs were freed, by a compaction of the side that was taken, it is opened with what is left, and says so.
 
@@ -16,7 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Engine;
-use super::open::open_history;
+use super::locking::Access;
+use super::open::{open, open_history};
 use super::recovered::Recovered;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::epochs::last_common;
@@ -62,8 +66,8 @@ struct Found {
 ///
 /// # Errors
 /// As [`survey`].
-pub(crate) fn sides(platform: &dyn Platform, directory: &Path, options: &OpenOptions) -> Result<Vec<Side>> {
-    let found = survey(platform, directory, options)?;
+pub(crate) fn sides(platform: &Arc<dyn Platform>, directory: &Path, options: &OpenOptions) -> Result<Vec<Side>> {
+    let found = survey(&**platform, directory, options)?;
     let common = last_common(&found.sides).map(|entry| entry.epoch);
     let is_one = found.sides.len() < 2;
     let mut sides = Vec::new();
@@ -76,13 +80,25 @@ pub(crate) fn sides(platform: &dyn Platform, directory: &Path, options: &OpenOpt
         let devices = if is_one { readable.collect() } else { side.devices.clone() };
         sides.push(Side { is_current: is_one, devices, epochs: own, history: side.history.clone() });
     }
-    sides.extend(not_taken(&found));
+    let own_of = || own_segments(platform, directory, options);
+    sides.extend(not_taken(&found, &own_of));
     Ok(sides)
 }
 
+/// The segments of the store's own log; `None` if it cannot be read.
+fn own_segments(
+    platform: &Arc<dyn Platform>,
+    directory: &Path,
+    options: &OpenOptions,
+) -> Option<BTreeSet<SegmentName>> {
+    let (engine, _) = open(Arc::clone(platform), directory, Access::Read, options).ok()?;
+    let segments = Arc::clone(&engine.view().state.segments);
+    Some(segments.values().map(|row| SegmentName::from(row.id())).collect())
+}
+
 /// The sides of which only segments are left.
-fn not_taken(survey: &Survey) -> Vec<Side> {
-    let others = others(survey);
+fn not_taken(survey: &Survey, own_of: &dyn Fn() -> Option<BTreeSet<SegmentName>>) -> Vec<Side> {
+    let others = others(survey, own_of);
     let is_continued = |one: &Found| {
         others.iter().any(|next| next.header.continues.segment == one.header.id.number && continues(survey, next, one))
     };
@@ -90,20 +106,28 @@ fn not_taken(survey: &Survey) -> Vec<Side> {
     last.filter_map(|last| way_back(survey, &others, last)).collect()
 }
 
-/// Segments of this store that no known history may have.
-fn others(survey: &Survey) -> Vec<Found> {
-    let mut found: BTreeMap<SegmentName, Found> = BTreeMap::new();
+/// Segments of this store that no known history has. Of those that were begun before the oldest epoch known, these are
+/// what is not the store's `own`.
+fn others(survey: &Survey, own_of: &dyn Fn() -> Option<BTreeSet<SegmentName>>) -> Vec<Found> {
+    let histories = || survey.sides.iter().map(|side| &side.history).chain([&survey.history]);
+    let (mut found, mut older): (BTreeMap<SegmentName, Found>, BTreeSet<SegmentName>) = Default::default();
     for slot in slots(survey) {
         let listed = names::list_names(&*slot.device, SEGMENTS).unwrap_or_default();
         for name in listed.iter().filter_map(|name| SegmentName::parse(name)) {
-            if survey.sides.iter().any(|side| side.history.may_have(name)) || survey.history.may_have(name) {
+            if histories().any(|history| history.has_begun(name)) {
                 continue;
             }
             if let Some(header) = slot.segment_header(name, &survey.geometry.store) {
                 let one = found.entry(name).or_insert(Found { header, devices: Vec::new() });
                 one.devices.push(slot.entry.number);
+                older.extend(histories().any(|history| history.may_have(name)).then_some(name));
             }
         }
+    }
+    if !older.is_empty() {
+        let own = own_of();
+        let is_own = |name: &SegmentName| own.as_ref().is_none_or(|own| own.contains(name));
+        found.retain(|name, _| !older.contains(name) || !is_own(name));
     }
     found.into_values().collect()
 }
@@ -174,8 +198,7 @@ fn base_of(survey: &Survey, at: Continued) -> Option<History> {
             let Some(history) = histories.iter().find(|history| history.may_have(name)) else { continue };
             let Some(header) = slot.segment_header(name, &survey.geometry.store) else { continue };
             if let Some(epoch) = batch_at(survey, &name, header.id.epoch, &at) {
-                let oldest = history.entries().next()?.epoch;
-                return history.up_to(epoch).or_else(|| history.up_to(oldest));
+                return history.up_to(epoch).or_else(|| before_known(history, at));
             }
         }
     }
@@ -186,8 +209,17 @@ fn base_of(survey: &Survey, at: Continued) -> Option<History> {
 /// what is missing.
 fn as_far_as_known(survey: &Survey, at: Continued) -> Option<History> {
     let history = &survey.history;
-    let before = history.entries().rev().find(|entry| entry.last_batch < at.sequence.0);
-    history.up_to(before.or_else(|| history.entries().next())?.epoch)
+    match history.entries().rev().find(|entry| entry.last_batch < at.sequence.0) {
+        Some(before) => history.up_to(before.epoch),
+        None => before_known(history, at),
+    }
+}
+
+/// The history as it was at a batch that is older than all epochs known: what was begun up to there is its own, of
+/// whatever epoch.
+fn before_known(history: &History, at: Continued) -> Option<History> {
+    let oldest = history.entries().next()?.clone();
+    Some(History::new(EpochEntry { segments_begun: at.segment.0, last_batch: at.sequence.0, ..oldest }))
 }
 
 /// The epoch of the batch at a position in a segment, if it is there on some device.

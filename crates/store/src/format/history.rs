@@ -74,6 +74,12 @@ impl History {
         }
     }
 
+    /// Whether a segment of this name was begun in one of these epochs, for certain. Of one that was begun in an older
+    /// epoch, or on another side in as old a one, nobody can tell; what is removed must be known to be of this history.
+    pub(crate) fn has_begun(&self, segment: SegmentName) -> bool {
+        self.entries().any(|entry| entry.epoch.low_half() == segment.epoch_low_half) && self.may_have(segment)
+    }
+
     /// The epochs after `epoch`, oldest first; `None` if it is not in the history.
     pub(crate) fn after(&self, epoch: Epoch) -> Option<impl Iterator<Item = &EpochEntry> + Clone> {
         let at = self.entries().position(|entry| entry.epoch == epoch)?;
@@ -199,6 +205,7 @@ mod tests {
         ] {
             let name = SegmentName { number: SegmentNumber(number), epoch_low_half: epoch };
             assert_eq!(history.may_have(name), expected, "segment {number} of epoch {epoch}");
+            assert_eq!(history.has_begun(name), expected && epoch < 77, "segment {number} of epoch {epoch}");
         }
     }
 

@@ -26,8 +26,11 @@ pub(crate) struct FoundSegment {
     pub(crate) size_bytes: u64,
     /// Whether the history of epochs allows it to be part of the log.
     pub(crate) is_of_history: bool,
-    /// Of several segments with one number, the one counts that is known or on more devices in service.
+    /// Of several segments with one number, the one counts that is known or on more devices in service, if nothing says
+    /// which the log continued in.
     pub(crate) weight: usize,
+    /// Ends of its batches at which segments that were found continue the log. Only of segments that share their number.
+    pub(crate) continued_at: Vec<Continued>,
 }
 
 /// A segment of the log.
@@ -55,7 +58,19 @@ pub(crate) struct Lineage {
 enum StatedEnd {
     /// Nothing: there is no following part, or its beginning is damaged.
     Unknown,
-    At(SegmentNumber, LogOffset),
+    At(Continued),
+}
+
+/// Of segments with one number, the one that the log continued in at that place, otherwise the one with the most
+/// weight; and the others.
+fn choose(mut same_number: Vec<FoundSegment>, continued: &StatedEnd) -> Option<(FoundSegment, Vec<FoundSegment>)> {
+    let rank = |one: &FoundSegment| {
+        let is_continued = matches!(continued, StatedEnd::At(at) if one.continued_at.contains(at));
+        (is_continued, one.weight)
+    };
+    let (at, _) = same_number.iter().enumerate().rev().max_by_key(|(_, one)| rank(one))?;
+    let chosen = same_number.remove(at);
+    Some((chosen, same_number))
 }
 
 impl Lineage {
@@ -66,7 +81,7 @@ impl Lineage {
         first: SegmentNumber,
     ) -> Lineage {
         let mut lineage = Lineage::default();
-        let mut by_number: BTreeMap<SegmentNumber, FoundSegment> = BTreeMap::new();
+        let mut by_number: BTreeMap<SegmentNumber, Vec<FoundSegment>> = BTreeMap::new();
         for one in found {
             let number = one.id.number;
             lineage.newest = lineage.newest.max(number);
@@ -82,37 +97,32 @@ impl Lineage {
                 lineage.aside.push(one);
                 continue;
             }
-            match by_number.remove(&number) {
-                Some(other) if other.weight >= one.weight => {
-                    lineage.aside.push(one);
-                    by_number.insert(number, other);
-                }
-                other => {
-                    lineage.aside.extend(other);
-                    by_number.insert(number, one);
-                }
-            }
+            by_number.entry(number).or_default().push(one);
         }
         let mut continued = StatedEnd::Unknown;
         let mut candidates = by_number.into_iter().rev().peekable();
-        while let Some((number, found)) = candidates.next() {
+        while let Some((number, same_number)) = candidates.next() {
+            let Some((found, others)) = choose(same_number, &continued) else { continue };
+            lineage.aside.extend(others);
             let end = match continued {
-                StatedEnd::At(segment, offset) if number == segment => Some(offset),
+                StatedEnd::At(at) if number == at.segment => Some(at.offset),
                 // Its continuation may have been released since.
                 _ => released.end_of(found.id.number),
             };
             continued = match found.continues {
-                Some(Continued { segment, offset, .. }) => StatedEnd::At(segment, offset),
+                Some(at) => StatedEnd::At(at),
                 None => StatedEnd::Unknown,
             };
             // The log does not continue in those: what is missing may be before them as well.
-            if let StatedEnd::At(segment, _) = continued {
-                let is_skipped = |(number, _): &(SegmentNumber, FoundSegment)| *number > segment;
-                lineage.aside.extend(std::iter::from_fn(|| candidates.next_if(is_skipped)).map(|(_, found)| found));
+            if let StatedEnd::At(at) = continued {
+                let is_skipped = |(number, _): &(SegmentNumber, Vec<FoundSegment>)| *number > at.segment;
+                lineage
+                    .aside
+                    .extend(std::iter::from_fn(|| candidates.next_if(is_skipped)).flat_map(|(_, found)| found));
             }
             // Segments expected between this one and the next one found.
             let after_expected = match continued {
-                StatedEnd::At(segment, _) => segment.next(),
+                StatedEnd::At(at) => at.segment.next(),
                 StatedEnd::Unknown => number,
             };
             let lowest = candidates.peek().map_or(first, |&(before, _)| before.next());
@@ -162,6 +172,7 @@ mod tests {
             size_bytes: 1000,
             is_of_history: true,
             weight: 1,
+            continued_at: Vec::new(),
         }
     }
 
@@ -275,6 +286,19 @@ mod tests {
         for all in [[found(1, Some((0, 0))), other.clone()], [other.clone(), found(1, Some((0, 0)))]] {
             let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
             assert_eq!((lineage.parts[0].found.id.epoch, aside(&lineage)), (Epoch(9), vec![1]));
+        }
+    }
+
+    #[test]
+    fn of_two_with_one_number_the_one_that_the_log_continued_in_counts() {
+        let next = found(2, Some((1, 500)));
+        let (mut own, mut other) = (found(1, Some((0, 0))), found(1, Some((0, 0))));
+        own.continued_at = next.continues.into_iter().collect();
+        other.continued_at = vec![Continued { chain: 7, ..own.continued_at[0] }];
+        (other.id.epoch, other.weight) = (Epoch(9), 2);
+        for all in [[own.clone(), other.clone(), next.clone()], [other, own.clone(), next]] {
+            let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
+            assert_eq!((&lineage.parts[0].found, aside(&lineage)), (&own, vec![1]));
         }
     }
 }

@@ -6,6 +6,7 @@
 //! missing is forgotten then, for good: segments that end before the log continues are released too.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::problem::Problem;
 use super::salvage::{Emptied, KnownDamage};
@@ -58,6 +59,16 @@ impl Engine {
         self.quarantine_by_device().into_iter().flatten().flatten().map(|one| one.bytes).sum()
     }
 
+    /// Which segments may be of a side that was not taken: they are not in the catalog, nor did this history begin them
+    /// for certain.
+    pub(crate) fn may_be_of_others(&self) -> impl Fn(SegmentName) -> bool + use<> {
+        let (segments, history) = (Arc::clone(&self.view().state.segments), self.devices.history());
+        move |name| {
+            let is_in_log = segments.get(&name.number).is_some_and(|row| SegmentName::from(row.id()) == name);
+            !is_in_log && !history.has_begun(name)
+        }
+    }
+
     fn quarantine_by_device(&self) -> Vec<Result<Vec<Quarantined>>> {
         let state = self.view().state.clone();
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
@@ -66,7 +77,7 @@ impl Engine {
         let is_settled = |number: SegmentNumber| self.is_writer() || number < last;
         let quarantined = |(name, size_bytes): (SegmentName, u64)| {
             let row = state.segments.get(&name.number).filter(|row| SegmentName::from(row.id()) == name);
-            let is_of_history = history.may_have(name);
+            let is_of_history = row.is_some() || history.has_begun(name);
             let bytes = match row {
                 Some(row) => size_bytes.saturating_sub(row.size_bytes),
                 None if is_of_history && released.has_segment(name.number) => 0,
@@ -186,15 +197,15 @@ impl Engine {
         slots.iter().find(is_unread).cloned()
     }
 
-    /// Removes the segments that another history began; returns how many. No release names them: their numbers may be
-    /// those of segments of this one.
+    /// Removes the segments that this history is not known to have begun; returns how many. No release names them:
+    /// their numbers may be those of segments of this one.
     fn remove_other_histories(&self) -> Result<u64> {
-        let history = self.devices.history();
+        let is_of_others = self.may_be_of_others();
         let mut removed = BTreeSet::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
             let others = listed.into_iter().filter_map(|(name, _)| Some((SegmentName::parse(&name)?, name)));
-            for (segment, name) in others.filter(|(segment, _)| !history.may_have(*segment)) {
+            for (segment, name) in others.filter(|(segment, _)| is_of_others(*segment)) {
                 let path = format!("{SEGMENTS}/{name}");
                 slot.device.remove(&path).map_err(|error| slot.error("remove", &path, error))?;
                 removed.insert(segment);

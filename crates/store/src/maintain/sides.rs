@@ -17,7 +17,7 @@ impl Store {
     /// # Errors
     /// Errors of finding the store.
     pub fn sides(home: &Path, how: &OpenOptions) -> Result<Vec<Side>> {
-        sides(&*platforms::of(home, &how.bucket)?, home, how)
+        sides(&platforms::of(home, &how.bucket)?, home, how)
     }
 
     /// Opens a store for reading as a side shows it. Nothing is written, and nothing is seen of what a writer adds from

@@ -90,7 +90,7 @@ impl Engine {
     /// # Errors
     /// Segments cannot be listed.
     pub(crate) fn extents_of_other_sides(&self) -> Result<BTreeSet<ExtentId>> {
-        let history = self.devices.history();
+        let is_of_others = self.may_be_of_others();
         let mut others = BTreeSet::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
             let listed = match names::list_names(&*slot.device, SEGMENTS) {
@@ -99,8 +99,7 @@ impl Engine {
                 Err(_) if !slot.is_writable() => continue,
                 Err(error) => return Err(slot.error("list", SEGMENTS, error)),
             };
-            let named =
-                listed.into_iter().filter(|name| SegmentName::parse(name).is_some_and(|it| !history.may_have(it)));
+            let named = listed.into_iter().filter(|name| SegmentName::parse(name).is_some_and(&is_of_others));
             others.extend(named.map(|name| (slot.entry.number, name)));
         }
         let mut known = lock(&self.other_sides);

@@ -44,7 +44,7 @@ impl Settings {
 
     fn options(&self) -> OpenOptions {
         let mut bucket = BucketOptions::default();
-        (bucket.object_bytes, bucket.poll, bucket.grace) = (self.object_bytes, Duration::ZERO, Duration::ZERO);
+        (bucket.object_bytes, bucket.poll, bucket.grace) = (self.object_bytes, Duration::ZERO, Some(Duration::ZERO));
         OpenOptions { bucket, ..OpenOptions::default() }
     }
 

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::{bytes, file, key};
 use crate::error::ErrorKind;
+use crate::format::history::MOST_EPOCHS;
 use crate::format::ids::DeviceNumber;
 use crate::{
     CheckOptions, Choice, CompactOptions, Error, OpenOptions, Plan, Progress, RepairOptions, RepairReport, Result,
@@ -48,12 +49,14 @@ struct Mirror {
     /// The only device of side a, which has a copy of the first segment. Of three devices, the two with the most room
     /// have one, and other programs change which these are.
     alone: usize,
+    /// Sessions after a side was taken.
+    sessions_after: usize,
 }
 
 impl Mirror {
     /// With a home apart, an object for each side to remove, and others that stay.
     fn new(fast: usize, is_closed: bool) -> Mirror {
-        let mut mirror = Mirror { sandbox: TempDir::new().unwrap(), fast, alone: 0 };
+        let mut mirror = Mirror { sandbox: TempDir::new().unwrap(), fast, alone: 0, sessions_after: 0 };
         let plan = Plan { fast: (0..fast).map(|at| mirror.device(at)).collect(), copies: Some(2), ..Plan::default() };
         let store = Store::create(&mirror.home(), &plan).unwrap();
         for name in ["both/kept", "both/a-removes", "both/b-removes"] {
@@ -176,6 +179,17 @@ impl Mirror {
         if !has_compacted {
             self.must_be_apart(other, &format!("{when}: after the repair"));
         }
+        let before = Store::open_read_only(&self.home()).unwrap().engine().epoch();
+        for session in 0..self.sessions_after {
+            let store = Store::open(&self.home()).unwrap();
+            store.put(&key(&format!("{side}/after")), &file(), &session.to_le_bytes()).unwrap();
+        }
+        if self.sessions_after > MOST_EPOCHS {
+            let store = Store::open_read_only(&self.home()).unwrap();
+            assert!(!store.engine().devices.history().contains(before), "{when}: the epochs are forgotten");
+            drop(store);
+            self.must_be_apart(other, &format!("{when}: after {} sessions", self.sessions_after));
+        }
         let opens: [(&str, &dyn Fn() -> Result<Store>); 3] = [
             ("a reader after the repair", &|| Store::open_read_only(&self.home())),
             ("a writer after the repair", &|| Store::open(&self.home())),
@@ -213,6 +227,19 @@ impl Mirror {
         self.must_be(side, &store, &format!("{when}: at the end"));
         assert_eq!(store.engine().quarantine().unwrap(), [], "{when}: what was rejected is gone");
         assert_eq!(Store::sides(&self.home(), &how).unwrap().len(), 1, "{when}");
+    }
+}
+
+/// Neither does the store take for its own, and free, what it rejected, nor is that mixed with what it has itself.
+#[test]
+fn a_side_that_was_not_taken_outlasts_the_epochs_that_are_remembered() {
+    for (is_closed, rejected) in [(true, Deed::Nothing), (false, Deed::ManySegments), (true, Deed::OpensOften)] {
+        for (side, other) in [("a", "b"), ("b", "a")] {
+            let mirror = Mirror { sessions_after: MOST_EPOCHS + 4, ..Mirror::new(2, is_closed) };
+            mirror.go_on(side, &mirror.away_of(side), Deed::Nothing);
+            mirror.go_on(other, &mirror.away_of(other), rejected);
+            mirror.take(side, false, &format!("closed {is_closed}: {side} is taken, {rejected:?} is not"));
+        }
     }
 }
 

@@ -124,7 +124,7 @@ impl Simulated {
     /// Whether a file is a segment that another history began.
     pub(crate) fn is_of_other_history(&self, path: &str) -> bool {
         let name = path.strip_prefix("segments/").and_then(SegmentName::parse);
-        name.is_some_and(|name| !self.store.engine().devices.history().may_have(name))
+        name.is_some_and(self.store.engine().may_be_of_others())
     }
 
     /// Extent files with units that only a side has which was not taken: the device of each, and its path there.
