@@ -47,12 +47,13 @@ pub(super) struct BucketToRead {
 /// How objects are put into a bucket.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct BucketToWrite {
-    /// Storage class of what this command puts for random reads: small files and the index [default: that of the
-    /// bucket]
+    /// Storage class of what is put for random reads, by this command and later ones: small files and the index
+    /// [default: as before, or that of the bucket]
     #[cfg(feature = "bucket")]
     #[arg(long, value_name = "CLASS", env = "GRANULO_FAST_CLASS", hide_env = true, help_heading = "Buckets")]
     fast_class: Option<String>,
-    /// Storage class of what this command puts of large files [default: that of the bucket]
+    /// Storage class of what is put of large files, by this command and later ones [default: as before, or that of the
+    /// bucket]
     #[cfg(feature = "bucket")]
     #[arg(long, value_name = "CLASS", env = "GRANULO_SLOW_CLASS", hide_env = true, help_heading = "Buckets")]
     slow_class: Option<String>,
@@ -60,8 +61,8 @@ pub(super) struct BucketToWrite {
     #[cfg(feature = "bucket")]
     #[arg(long, value_name = "SIZE", value_parser = object_size, help_heading = "Buckets")]
     object_size: Option<u64>,
-    /// Keep objects that nothing needs any more for this time, in which readers of older states may still read them
-    /// [default: 1day]
+    /// Keep objects that nothing needs any more for this time, in which readers of older states may still read them;
+    /// later commands, too [default: as before, or 1day]
     #[cfg(feature = "bucket")]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Buckets")]
     grace: Option<Duration>,
@@ -114,7 +115,7 @@ impl BucketToWrite {
         options.fast_class = self.fast_class.clone().or(options.fast_class);
         options.slow_class = self.slow_class.clone().or(options.slow_class);
         options.object_bytes = self.object_size.unwrap_or(options.object_bytes);
-        options.grace = self.grace.unwrap_or(options.grace);
+        options.grace = self.grace.or(options.grace);
         options
     }
 

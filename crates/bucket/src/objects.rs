@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
@@ -58,8 +58,8 @@ pub(crate) struct RemoteObjects {
     endpoint: String,
     client: Arc<dyn Client>,
     seen: Seen,
-    fast_class: Option<String>,
-    slow_class: Option<String>,
+    /// Of what is read at random, and of the rest.
+    classes: Mutex<[Option<String>; 2]>,
     /// Ends last.
     runtime: Runtime,
 }
@@ -100,8 +100,8 @@ impl RemoteObjects {
         let (client, endpoint) = built.map_err(|error| usage(innermost(&error)))?;
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("bucket").enable_all().build();
         let runtime = runtime.map_err(|error| Error::io(CONNECT, &place, error))?;
-        let (fast_class, slow_class) = (options.fast_class.clone(), options.slow_class.clone());
-        Ok(RemoteObjects { address, endpoint, client, seen, fast_class, slow_class, runtime })
+        let classes = Mutex::new([options.fast_class.clone(), options.slow_class.clone()]);
+        Ok(RemoteObjects { address, endpoint, client, seen, classes, runtime })
     }
 
     /// The bucket and the server that it is on.
@@ -183,11 +183,14 @@ impl Objects for RemoteObjects {
         self.address.to_string().into()
     }
 
+    fn set_classes(&self, fast: Option<&str>, slow: Option<&str>) {
+        let classes = [fast, slow].map(|class| class.map(str::to_owned));
+        *self.classes.lock().unwrap_or_else(PoisonError::into_inner) = classes;
+    }
+
     fn put_as(&self, class: Class, name: &str, bytes: &[u8]) -> Outcome<Tag> {
-        let class = match class {
-            Class::Fast => &self.fast_class,
-            Class::Slow => &self.slow_class,
-        };
+        let [fast, slow] = self.classes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let class = if class == Class::Fast { fast } else { slow };
         self.put_in(class.as_ref(), name, bytes, &Expected::Absent)
     }
 
@@ -221,6 +224,13 @@ impl Objects for RemoteObjects {
         let path = self.path(name)?;
         let meta = self.wait(Request::Other, self.client.head(&path))?;
         self.head_of(&meta)
+    }
+
+    fn age(&self, name: &str) -> Outcome<Option<Duration>> {
+        let path = self.path(name)?;
+        let meta = self.wait(Request::Other, self.client.head(&path))?;
+        let age = self.seen.now_seconds().map(|now| now.saturating_sub(meta.last_modified.timestamp()));
+        Ok(age.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
     }
 
     fn list(&self, prefix: &str, after: Option<&str>) -> Outcome<Page> {

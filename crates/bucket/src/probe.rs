@@ -10,6 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use granulo_store::Class;
 use granulo_store::objects::{Expected, Head, ObjectError, Objects, Page, Piece, Tag};
@@ -126,6 +127,10 @@ impl<O: Objects> Objects for Probed<O> {
         self.objects.put(name, bytes)
     }
 
+    fn set_classes(&self, fast: Option<&str>, slow: Option<&str>) {
+        self.objects.set_classes(fast, slow);
+    }
+
     fn put_as(&self, class: Class, name: &str, bytes: &[u8]) -> Outcome<Tag> {
         self.objects.put_as(class, name, bytes)
     }
@@ -145,6 +150,10 @@ impl<O: Objects> Objects for Probed<O> {
 
     fn head(&self, name: &str) -> Outcome<Head> {
         self.objects.head(name)
+    }
+
+    fn age(&self, name: &str) -> Outcome<Option<Duration>> {
+        self.objects.age(name)
     }
 
     fn list(&self, prefix: &str, after: Option<&str>) -> Outcome<Page> {

@@ -6,7 +6,7 @@
 //!   searched for it later.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -31,6 +31,8 @@ pub(crate) struct Seen {
     is_ceph: Arc<AtomicBool>,
     /// Whether a request succeeded: then there were credentials for it.
     has_succeeded: Arc<AtomicBool>,
+    /// The `Date` of the last answer, in seconds since 1970; 0 if none had one.
+    now_seconds: Arc<AtomicI64>,
 }
 
 impl Seen {
@@ -39,8 +41,16 @@ impl Seen {
         self.is_ceph.load(Ordering::Relaxed)
     }
 
+    /// The time there, as of the last answer, in seconds since 1970.
+    pub(crate) fn now_seconds(&self) -> Option<i64> {
+        Some(self.now_seconds.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0)
+    }
+
     fn look(&self, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        if let Some(seconds) = text("date").and_then(seconds_since_1970) {
+            self.now_seconds.store(seconds, Ordering::Relaxed);
+        }
         let is_ceph_request = |id: &str| {
             let digits = id.strip_prefix(CEPH_REQUEST).and_then(|rest| rest.split_once('-')).map_or("", |(it, _)| it);
             digits.len() == CEPH_REQUEST_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())

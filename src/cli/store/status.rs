@@ -1,6 +1,7 @@
 //! `granulo store status`: devices and their fill levels, live and dead bytes, redundancy, the last scrub.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -92,6 +93,7 @@ struct BucketDocument {
     fast_bytes: u64,
     slow_objects: u64,
     slow_bytes: u64,
+    writer_silent_seconds: Option<u64>,
     requests: RequestsDocument,
     spent: RequestsDocument,
 }
@@ -133,6 +135,7 @@ impl BucketDocument {
             fast_bytes: status.fast.bytes,
             slow_objects: status.slow.objects,
             slow_bytes: status.slow.bytes,
+            writer_silent_seconds: status.silence.map(|silence| silence.as_secs()),
             requests: RequestsDocument::of(&status.requests),
             spent: RequestsDocument::of(&status.spent),
         }
@@ -310,7 +313,16 @@ fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Writ
     let scrubbed = status.scrubbed_nanoseconds.map(|at| Time { seconds: at.div_euclid(1_000_000_000), nanoseconds: 0 });
     let partial = if status.is_scrub_partial { ", when not all devices were in service" } else { "" };
     line("last scrub", scrubbed.map_or_else(|| "never".to_owned(), |at| format_minute(at) + partial))?;
-    line("writer", if status.has_writer { "a process has the store open for writing" } else { "none" }.to_owned())?;
+    let silence = status.bucket.as_ref().and_then(|bucket| bucket.silence);
+    let writer = match (status.has_writer, silence) {
+        (false, _) => "none".to_owned(),
+        (true, None) => "a process has the store open for writing".to_owned(),
+        (true, Some(silence)) => {
+            let silence = humantime::format_duration(Duration::from_secs(silence.as_secs()));
+            format!("silent for {silence}: it has probably ended")
+        }
+    };
+    line("writer", writer)?;
     match &status.latched {
         Some(cause) => line("read-only", cause.clone()),
         None => Ok(()),

@@ -1,6 +1,7 @@
 //! Against a server of S3 in this process: what each call requests, what each answer means, and a whole store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use granulo_core::error::ErrorKind;
 use granulo_store::bucket::BucketOptions;
@@ -109,12 +110,29 @@ fn each_class_is_put_where_it_was_said() {
     objects.put_as(Class::Fast, "fast/1", b"1").unwrap();
     objects.put_as(Class::Slow, "slow/1", b"1").unwrap();
     objects.put("manifest", b"1").unwrap();
+    objects.set_classes(Some("STANDARD"), None);
+    objects.put_as(Class::Fast, "fast/2", b"1").unwrap();
+    objects.put_as(Class::Slow, "slow/2", b"1").unwrap();
     let class = |name: &str| server.state().objects[name].class.clone();
+    assert_eq!((class("fast/2").as_deref(), class("slow/2")), (Some("STANDARD"), None));
     assert_eq!((class("fast/1"), class("slow/1").as_deref(), class("manifest")), (None, Some("STANDARD_IA"), None));
 
     options.fast_class = Some("DEEP_ARCHIVE".to_owned());
     let error = RemoteObjects::connect(address(), &options, &keys()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+}
+
+/// The clock here is another one.
+#[test]
+fn how_old_an_object_is_the_server_knows() {
+    let server = Server::start(Kind::Documented);
+    let objects = remote(&server);
+    objects.put("manifest", b"1").unwrap();
+    let age = || objects.age("manifest").unwrap();
+    assert_eq!(age(), Some(Duration::ZERO));
+    server.state().objects.values_mut().for_each(|stored| stored.modified = "Wed, 31 Dec 2025 22:59:50 GMT");
+    assert_eq!(age(), Some(Duration::from_secs(3610)));
+    assert!(matches!(objects.age("none"), Err(ObjectError::NotFound)));
 }
 
 #[test]

@@ -47,7 +47,12 @@ pub enum Fault {
 pub struct Stored {
     pub bytes: Vec<u8>,
     pub class: Option<String>,
+    /// When it was put, as HTTP writes it; the time of every answer is [`NOW`].
+    pub modified: &'static str,
 }
+
+/// The time there, always.
+pub const NOW: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
 
 #[derive(Debug, Default)]
 pub struct State {
@@ -206,7 +211,7 @@ fn decode(text: &str) -> String {
 
 fn encode(asked: &Asked, answer: &Answered, is_ceph: bool) -> Vec<u8> {
     let Answered { status, headers, body } = answer;
-    let mut text = format!("HTTP/1.1 {status} X\r\ndate: Thu, 01 Jan 2026 00:00:00 GMT\r\n");
+    let mut text = format!("HTTP/1.1 {status} X\r\ndate: {NOW}\r\n");
     let id = if is_ceph { "tx000000000000000000001-0000000001-1-default" } else { "0000000000000001" };
     text += &format!("x-amz-request-id: {id}\r\n");
     let is_sent = headers.iter().any(|(name, _)| *name == "content-length");
@@ -274,16 +279,16 @@ impl State {
                 return error(412, "PreconditionFailed");
             }
         }
-        let stored = Stored { bytes: asked.body.clone(), class: header("x-amz-storage-class") };
+        let stored = Stored { bytes: asked.body.clone(), class: header("x-amz-storage-class"), modified: NOW };
         let tag = tag_of(&stored.bytes);
         self.objects.insert(key.to_owned(), stored);
         Answered { headers: vec![("etag", tag)], ..empty(200) }
     }
 
     fn get(&self, key: &str, asked: &Asked) -> Answered {
-        let Some(Stored { bytes, .. }) = self.objects.get(key) else { return error(404, "NoSuchKey") };
+        let Some(Stored { bytes, modified, .. }) = self.objects.get(key) else { return error(404, "NoSuchKey") };
         let tag = tag_of(bytes);
-        let mut headers = vec![("etag", tag.clone()), ("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT".to_owned())];
+        let mut headers = vec![("etag", tag.clone()), ("last-modified", (*modified).to_owned())];
         if asked.headers.get("if-none-match") == Some(&tag) {
             return Answered { status: 304, headers, body: Vec::new() };
         }

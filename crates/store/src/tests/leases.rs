@@ -153,6 +153,30 @@ fn a_writer_that_is_dead_elsewhere_is_given_up_once_it_is_silent() {
 }
 
 #[test]
+fn the_status_says_how_long_nothing_was_heard_of_a_writer() {
+    let place = Place::new();
+    let first = place.machines.process("north");
+    let silence = |age: Option<Duration>, machine: &str| {
+        let mut bucket = Breaking::after(&place.bucket, u64::MAX, Fate::Fails);
+        bucket.age = age;
+        let reader = open_as(Arc::new(bucket), &place.machines.process(machine), Access::Read).unwrap();
+        let status = reader.status(false).unwrap();
+        status.bucket.unwrap().silence.inspect(|_| assert!(status.has_writer))
+    };
+    let hour = Duration::from_secs(3600);
+    assert_eq!(silence(Some(hour), "south"), None, "nobody writes");
+    let store = place.open(&first).unwrap();
+    put(&store, "a").unwrap();
+    assert_eq!((silence(Some(HEARTBEAT), "south"), silence(None, "south")), (None, None));
+    assert_eq!(silence(Some(hour), "south"), Some(hour));
+    assert_eq!(silence(Some(hour), "north"), None, "it has the same clock");
+    first.sleep();
+    place.machines.pass(hour);
+    assert!(silence(None, "north").unwrap() >= hour - HEARTBEAT);
+    drop(store);
+}
+
+#[test]
 fn a_writer_that_slept_commits_nothing_more() {
     let place = Place::new();
     let (first, second) = (place.machines.process("north"), place.machines.process("south"));

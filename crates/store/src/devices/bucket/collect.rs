@@ -38,10 +38,14 @@ impl Author {
 }
 
 impl Volume {
+    fn grace(&self) -> Duration {
+        lock(&self.files).remembered.grace()
+    }
+
     /// A writer that has begun deletes what is due.
     pub(super) fn delete_some(&self) {
         if let Log::Writing(author) = &mut *lock(&self.log) {
-            author.delete_due(seconds(&*self.bucket.surroundings), self.options.grace, MOST_AT_BEGINNING);
+            author.delete_due(seconds(&*self.bucket.surroundings), self.grace(), MOST_AT_BEGINNING);
         }
     }
 
@@ -52,7 +56,7 @@ impl Volume {
     pub(super) fn collect(&self) -> io::Result<()> {
         let mut log = lock(&self.log);
         let Log::Writing(author) = &mut *log else { return Ok(()) };
-        author.delete_due(seconds(&*self.bucket.surroundings), self.options.grace, usize::MAX);
+        author.delete_due(seconds(&*self.bucket.surroundings), self.grace(), usize::MAX);
         let collected = author.writer.collect_except(&author.dropped.names());
         let own = path_of(author.writer.manifest().epoch());
         match collected {

@@ -112,6 +112,27 @@ pub(super) fn watch(bucket: &Bucket, lease: &Lease, epoch: Epoch, tag: &Tag) -> 
     }
 }
 
+/// How long nothing was heard of the holder of a lease, which is not released: by the clock that it shares with this
+/// process, otherwise by that of the bucket. `None` if that is not known, or it is not silent.
+///
+/// # Errors
+/// The bucket cannot be asked.
+pub(super) fn silence(bucket: &Bucket, lease: &Lease, epoch: Epoch) -> Result<Option<Duration>, ObjectError> {
+    let surroundings = &*bucket.surroundings;
+    let silence = if surroundings.process().sees(&lease.holder) {
+        let renewed = lease.renewed_milliseconds.max(beaten_milliseconds(bucket, epoch)?);
+        Some(Duration::from_millis(milliseconds(surroundings).saturating_sub(renewed)))
+    } else {
+        let published = bucket.objects.age(MANIFEST)?;
+        match bucket.objects.age(&path_of(epoch)) {
+            Ok(beaten) => published.zip(beaten).map(|(published, beaten)| published.min(beaten)),
+            Err(ObjectError::NotFound) => published,
+            Err(error) => return Err(error),
+        }
+    };
+    Ok(silence.filter(|silence| *silence >= SILENCE))
+}
+
 /// The tag of the object by which a writer shows that it lives, if it has put one.
 fn beat_of(bucket: &Bucket, epoch: Epoch) -> Result<Option<Tag>, ObjectError> {
     match bucket.head(&path_of(epoch)) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::body;
 use super::lease::{Heart, Lease, Watched, path_of, watch};
-use super::volume::{Author, Log, Volume};
+use super::volume::{Author, Files, Log, Volume};
 use crate::devices::objects::{ObjectError, Tag};
 use crate::devices::platform::Lock;
 use crate::devices::published::{Reader, Writer};
@@ -133,7 +133,16 @@ impl Volume {
         *log = Log::Writing(Box::new(Author { writer, staged, inline_bytes, dropped, spending, heart }));
         files.lease = lease;
         files.set_writable(true);
+        self.recall(&mut files);
         Ok(true)
+    }
+
+    /// Puts objects as the writer before, and as this one was told, which the next version says.
+    fn recall(&self, files: &mut Files) {
+        let remembered = files.remembered.with(&self.options);
+        self.bucket.objects.set_classes(remembered.fast_class.as_deref(), remembered.slow_class.as_deref());
+        files.changes += u64::from(files.remembered != remembered);
+        files.remembered = remembered;
     }
 
     /// Publishes the rest, releases the lease, and reads on what is published.

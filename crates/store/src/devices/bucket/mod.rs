@@ -16,6 +16,7 @@
 //! | `consolidate` | small pieces of a file, put together |
 //! | `dropped`, `collect` | what no version refers to any more, and how it is deleted |
 //! | `lease`, `lock` | who may publish, and how another process learns that it no longer lives |
+//! | `remembered` | what a writer was told, for the next one |
 //! | `uploads` | objects on their way while more is written |
 //! | `fetch` | reading objects in few requests, and ahead |
 //! | `streams`, `memory`, `cache` | who reads in order; what of objects is in memory, and on disk |
@@ -35,6 +36,7 @@ mod memory;
 pub(crate) mod pieces;
 pub(crate) mod platform;
 mod publish;
+mod remembered;
 mod streams;
 pub(crate) mod table;
 mod uploads;

@@ -259,13 +259,14 @@ impl Volume {
         if let Log::Writing(author) = log {
             self.consolidate(author);
         }
-        let (mut table, changes) = {
+        let (mut table, remembered, changes) = {
             let files = lock(&self.files);
-            (files.table.clone(), files.changes)
+            (files.table.clone(), files.remembered.clone(), files.changes)
         };
         let kept = referred(table.all());
         table.retain(|path| !is_temporary(path));
-        let published = self.publish_cut(log, Body { lease: lease.clone(), table, ..Body::default() }, &kept);
+        let cut = Body { lease: lease.clone(), table, remembered, ..Body::default() };
+        let published = self.publish_cut(log, cut, &kept);
         let mut files = lock(&self.files);
         match published {
             Ok(moves) => {

@@ -27,7 +27,7 @@ const DIRECTORIES: [&str; 3] = ["segments", "extents", "index"];
 
 fn options() -> BucketOptions {
     let mut options = BucketOptions::default();
-    (options.object_bytes, options.poll, options.grace) = (2000, Duration::ZERO, Duration::ZERO);
+    (options.object_bytes, options.poll, options.grace) = (2000, Duration::ZERO, Some(Duration::ZERO));
     options
 }
 
@@ -356,12 +356,14 @@ pub(crate) struct Breaking {
     bucket: Memory,
     left: AtomicU64,
     fate: Fate,
+    /// Of everything.
+    pub(crate) age: Option<Duration>,
 }
 
 impl Breaking {
     /// Breaks with the request of a number, from 1.
     pub(crate) fn after(bucket: &Memory, requests: u64, fate: Fate) -> Breaking {
-        Breaking { bucket: bucket.clone(), left: AtomicU64::new(requests), fate }
+        Breaking { bucket: bucket.clone(), left: AtomicU64::new(requests), fate, age: None }
     }
 
     /// Breaks now.
@@ -407,6 +409,10 @@ impl Objects for Breaking {
 
     fn head(&self, name: &str) -> Result<Head, ObjectError> {
         self.look(|| self.bucket.head(name))
+    }
+
+    fn age(&self, name: &str) -> Result<Option<Duration>, ObjectError> {
+        self.look(|| self.bucket.head(name).map(|_| self.age))
     }
 
     fn list(&self, prefix: &str, after: Option<&str>) -> Result<Page, ObjectError> {

@@ -23,8 +23,9 @@ use super::body::{self, Body, BodyError};
 use super::cache::DiskCache;
 use super::dropped::Dropped;
 use super::fetch::{FetchError, Fetcher, Reading, SHORT_FILE_BYTES, unreadable};
-use super::lease::{Heart, Lease};
+use super::lease::{Heart, Lease, silence};
 use super::pieces::{LARGEST_BYTES, Piece, Source};
+use super::remembered::Remembered;
 use super::table::{FileNumber, FileTable};
 use super::uploads::Uploads;
 use crate::devices::device::Unanswered;
@@ -60,12 +61,14 @@ pub struct BucketOptions {
     pub endpoint: Option<String>,
     /// Region of the bucket, instead of the one that the connector finds.
     pub region: Option<String>,
-    /// Storage class of the objects for what is read at random: segments and the index. `None`: that of the bucket.
+    /// Storage class of the objects for what is read at random: segments and the index. `None`: that of the writer
+    /// before, or of the bucket.
     pub fast_class: Option<String>,
-    /// Storage class of the objects for large files. `None`: that of the bucket.
+    /// Storage class of the objects for large files. `None`: the same.
     pub slow_class: Option<String>,
-    /// How long an object outlives the last version with it: so long may a reader read an older one.
-    pub grace: Duration,
+    /// How long an object outlives the last version with it: so long may a reader read an older one. `None`: as the
+    /// writer before, or a day.
+    pub grace: Option<Duration>,
 }
 
 impl Default for BucketOptions {
@@ -75,7 +78,7 @@ impl Default for BucketOptions {
             // Tests are to repeat what they did, request by request.
             uploads: if cfg!(test) { 0 } else { 2 },
             poll: Duration::from_millis(500),
-            grace: Duration::from_secs(24 * 60 * 60),
+            grace: None,
             cache: None,
             cache_bytes: 1 << 30,
             endpoint: None,
@@ -133,8 +136,9 @@ impl Spending {
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) table: FileTable,
-    /// Of the version that is known here.
+    /// Of the version that is known here; of a writer, of the next one.
     pub(super) lease: Lease,
+    pub(super) remembered: Remembered,
     is_writable: bool,
     /// Number of changes so far, and of those that are published.
     pub(super) changes: u64,
@@ -200,8 +204,8 @@ impl Files {
 
     /// Becomes what was published later.
     pub(super) fn become_next(&mut self, next: Body) {
-        let Body { lease, table, spent, .. } = next;
-        (self.lease, self.spent) = (lease, spent);
+        let Body { lease, table, spent, remembered, .. } = next;
+        (self.lease, self.spent, self.remembered) = (lease, spent, remembered);
         self.table.become_next(table);
     }
 }
@@ -257,12 +261,15 @@ impl Volume {
         let counted = Arc::new(Counted::new(objects));
         let objects: Arc<dyn Objects> = counted.clone();
         let bucket = Bucket { objects: Arc::clone(&objects), surroundings: Arc::clone(&surroundings) };
-        let (log, Body { lease, table, spent, .. }) = match Reader::open(objects, surroundings) {
+        let (log, Body { lease, table, spent, remembered, .. }) = match Reader::open(objects, surroundings) {
             Ok(reader) => {
                 let body = body_of(&bucket, reader.manifest())?;
                 (Log::Reading(reader), body)
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => (Log::Absent, Body::default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let remembered = Remembered::default().with(&options);
+                (Log::Absent, Body { remembered, ..Body::default() })
+            }
             Err(error) => return Err(error),
         };
         let is_writable = matches!(log, Log::Absent);
@@ -271,6 +278,7 @@ impl Volume {
         let files = Files {
             table,
             lease,
+            remembered,
             is_writable,
             changes,
             published_changes,
@@ -530,12 +538,23 @@ impl Volume {
             manifest_bytes: manifest.length_bytes(),
             fast: of_class(Class::Fast),
             slow: of_class(Class::Slow),
+            silence: self.silence(&log),
             requests: self.counted.requests(),
             spent: match &*log {
                 Log::Writing(author) => author.spending.spent,
                 Log::Reading(_) | Log::Absent => lock(&self.files).spent,
             },
         })
+    }
+
+    /// How long the holder of the lease has been silent, if it has, and the bucket says so.
+    fn silence(&self, log: &Log) -> Option<Duration> {
+        let Log::Reading(reader) = log else { return None };
+        let lease = lock(&self.files).lease.clone();
+        if lease.is_free(&*self.bucket.surroundings) {
+            return None;
+        }
+        silence(&self.bucket, &lease, reader.manifest().epoch()).ok().flatten()
     }
 
     /// As if so much time had passed since the newest version was asked for.

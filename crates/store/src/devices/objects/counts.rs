@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::{Expected, Head, ObjectError, Objects, Page, Piece, Tag};
 use crate::format::geometry::Class;
@@ -87,6 +88,9 @@ pub struct BucketStatus {
     pub slow: StoredObjects,
     /// Requests of this process since it opened the store.
     pub requests: Requests,
+    /// How long nothing has been heard of the process that holds the lease, if that is so long that it has probably
+    /// ended, as far as can be known without waiting.
+    pub silence: Option<Duration>,
     /// Requests of all writers since the store was created, as of that version: of each, those until its last
     /// publication. Readers cannot note theirs.
     pub spent: Requests,
@@ -156,6 +160,10 @@ impl Objects for Counted {
         self.objects.put(name, bytes)
     }
 
+    fn set_classes(&self, fast: Option<&str>, slow: Option<&str>) {
+        self.objects.set_classes(fast, slow);
+    }
+
     fn put_as(&self, class: Class, name: &str, bytes: &[u8]) -> Result<Tag, ObjectError> {
         self.put_one(bytes);
         self.objects.put_as(class, name, bytes)
@@ -184,6 +192,11 @@ impl Objects for Counted {
     fn head(&self, name: &str) -> Result<Head, ObjectError> {
         add(&self.counts.heads, 1);
         self.objects.head(name)
+    }
+
+    fn age(&self, name: &str) -> Result<Option<Duration>, ObjectError> {
+        add(&self.counts.heads, 1);
+        self.objects.age(name)
     }
 
     fn list(&self, prefix: &str, after: Option<&str>) -> Result<Page, ObjectError> {

@@ -30,6 +30,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::format::geometry::Class;
 
@@ -173,6 +174,10 @@ pub trait Objects: Send + Sync + Debug {
         self.replace(name, bytes, &Expected::Absent)
     }
 
+    /// From now on, [`put_as`](Self::put_as) puts what is read at random into a storage class of this name, and the rest
+    /// into another; `None`: that of the bucket. Without classes, as here, nothing changes.
+    fn set_classes(&self, _fast: Option<&str>, _slow: Option<&str>) {}
+
     /// As [`put`](Self::put), into the storage class for what is read at random, or the cheap one; without classes, as
     /// here, all the same.
     ///
@@ -212,6 +217,14 @@ pub trait Objects: Send + Sync + Debug {
     /// # Errors
     /// [`NotFound`](ObjectError::NotFound).
     fn head(&self, name: &str) -> Result<Head, ObjectError>;
+
+    /// How long ago an object was put, by the clock of the bucket; `None` if that is not known, as here.
+    ///
+    /// # Errors
+    /// [`NotFound`](ObjectError::NotFound).
+    fn age(&self, _name: &str) -> Result<Option<Duration>, ObjectError> {
+        Ok(None)
+    }
 
     /// Objects whose names begin with `prefix`, starting with the first one after the name `after`.
     ///

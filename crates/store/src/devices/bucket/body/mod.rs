@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::devices::bucket::dropped::Dropped;
 use crate::devices::bucket::lease::Lease;
 use crate::devices::bucket::pieces::{LARGEST_BYTES, Pieces, Source};
+use crate::devices::bucket::remembered::Remembered;
 use crate::devices::bucket::table::{FileNumber, FileTable};
 use crate::devices::objects::counts::Requests;
 use crate::devices::published::{ObjectName, Process, PublishedObject};
@@ -32,7 +33,8 @@ const INLINE: u8 = 6;
 const NEXT: u8 = 7;
 const DROPPED: u8 = 8;
 const SPENT: u8 = 9;
-/// In this order, each once.
+const REMEMBERED: u8 = 10;
+/// In this order, each once; then what is remembered, unless that is nothing.
 const SECTIONS: [u8; 7] = [LEASE, DIRECTORIES, FILES, INLINE, NEXT, DROPPED, SPENT];
 /// Where the first section begins: the lease, so that it can be exchanged.
 const LEASE_AT: usize = MAGIC.len() + 2;
@@ -67,13 +69,14 @@ pub(crate) struct Body {
     pub(crate) dropped: Dropped,
     /// Requests of all writers so far.
     pub(crate) spent: Requests,
+    pub(crate) remembered: Remembered,
 }
 
 /// Encodes a body, with the files that have names. Bytes in memory go into it.
 ///
 /// `objects` has the index of each object that is referred to, by number.
 pub(crate) fn encode(body: &Body, objects: &BTreeMap<u64, u64>) -> Vec<u8> {
-    let Body { lease, table, dropped, spent } = body;
+    let Body { lease, table, dropped, spent, remembered } = body;
     let (mut directories, mut files, mut inline, mut next) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     varint::put(&mut directories, table.directories().len() as u64);
     let mut before = "";
@@ -98,6 +101,9 @@ pub(crate) fn encode(body: &Body, objects: &BTreeMap<u64, u64>) -> Vec<u8> {
     for (tag, section) in SECTIONS.into_iter().zip(sections) {
         put_section(&mut bytes, tag, &section);
     }
+    if *remembered != Remembered::default() {
+        put_section(&mut bytes, REMEMBERED, &encode_remembered(remembered));
+    }
     bytes
 }
 
@@ -117,6 +123,19 @@ fn encode_lease(lease: &Lease) -> Vec<u8> {
         varint::put(&mut bytes, text.len() as u64);
         bytes.extend_from_slice(text.as_bytes());
     }
+    bytes
+}
+
+/// A class that nobody has named is an empty text, and a time 0; any other is one more than it is.
+fn encode_remembered(remembered: &Remembered) -> Vec<u8> {
+    let Remembered { fast_class, slow_class, grace_seconds } = remembered;
+    let mut bytes = Vec::new();
+    for class in [fast_class, slow_class] {
+        let class = class.as_deref().unwrap_or_default();
+        varint::put(&mut bytes, class.len() as u64);
+        bytes.extend_from_slice(class.as_bytes());
+    }
+    varint::put(&mut bytes, grace_seconds.map_or(0, |seconds| seconds.saturating_add(1)));
     bytes
 }
 
@@ -229,6 +248,8 @@ fn body_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option
     let (mut directories, mut files) = (section(DIRECTORIES)?, section(FILES)?);
     let (inline, mut next, mut dropped) = (section(INLINE)?.rest(), section(NEXT)?, section(DROPPED)?);
     let mut spent = section(SPENT)?;
+    let remembered =
+        if decoder.rest().is_empty() { None } else { take_section(&mut decoder, REMEMBERED).map(Cursor::new) };
     let mut table = FileTable::default();
     let mut path = Vec::new();
     for _ in 0..directories.number()? {
@@ -249,7 +270,11 @@ fn body_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option
         table.insert(std::str::from_utf8(&path).ok().filter(|_| is_next)?, number, pieces).ok()?;
     }
     table.set_next(end);
-    let body = Body { lease: lease.lease()?, table, dropped: dropped.dropped()?, spent: spent.requests()? };
+    let mut body =
+        Body { lease: lease.lease()?, table, dropped: dropped.dropped()?, spent: spent.requests()?, ..Body::default() };
+    if let Some(mut remembered) = remembered {
+        body.remembered = remembered.remembered().filter(|_| remembered.rest().is_empty())?;
+    }
     let is_read = [lease, directories, files, next, dropped, spent].iter().all(|section| section.rest().is_empty());
     (is_read && decoder.rest().is_empty() && inline.used == inline.bytes.len()).then_some(body)
 }
@@ -319,6 +344,15 @@ impl<'b> Cursor<'b> {
             *number = self.number()?;
         }
         Some(Requests::of_numbers(numbers))
+    }
+
+    /// Not nothing, which has no section.
+    fn remembered(&mut self) -> Option<Remembered> {
+        let mut class = || self.text().map(|class| Some(class).filter(|class| !class.is_empty()));
+        let (fast_class, slow_class) = (class()?, class()?);
+        let grace_seconds = self.number()?.checked_sub(1);
+        let remembered = Remembered { fast_class, slow_class, grace_seconds };
+        (remembered != Remembered::default()).then_some(remembered)
     }
 
     fn dropped(&mut self) -> Option<Dropped> {

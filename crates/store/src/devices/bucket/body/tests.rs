@@ -46,7 +46,13 @@ fn words(table: &FileTable) -> Vec<String> {
 
 /// A body with something of each kind.
 pub(crate) fn a_body(objects: &[Arc<PublishedObject>]) -> Body {
-    Body { lease: a_lease(), table: a_table(objects), dropped: some_dropped(), spent: some_requests() }
+    Body {
+        lease: a_lease(),
+        table: a_table(objects),
+        dropped: some_dropped(),
+        spent: some_requests(),
+        remembered: Remembered { fast_class: None, slow_class: Some("STANDARD_IA".to_owned()), grace_seconds: Some(0) },
+    }
 }
 
 /// Of two epochs and both classes, two of them at one time.
@@ -96,6 +102,10 @@ fn a_table_is_read_back() {
     let bytes = encode(&body, &indexes(&objects));
     let found = decode(&bytes, &objects).unwrap();
     assert_eq!((found.lease, found.dropped, found.spent), (a_lease(), some_dropped(), some_requests()));
+    assert_eq!(found.remembered, body.remembered);
+    let nothing = Body { remembered: Remembered::default(), ..a_body(&objects) };
+    let without = decode(&encode(&nothing, &indexes(&objects)), &objects).unwrap();
+    assert_eq!(without.remembered, Remembered::default());
     assert_eq!(words(&found.table), words(&body.table));
     assert_eq!(
         words(&found.table),
@@ -201,7 +211,7 @@ proptest! {
                 }
             }
         }
-        let body = Body { lease: a_lease(), table, dropped: some_dropped(), spent: some_requests() };
+        let body = Body { lease: a_lease(), table, dropped: some_dropped(), spent: some_requests(), ..Body::default() };
         let bytes = encode(&body, &indexes(&objects));
         let found = decode(&bytes, &objects).unwrap();
         prop_assert_eq!(words(&found.table), words(&body.table));
