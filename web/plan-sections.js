@@ -90,7 +90,7 @@ const PlanSections = (() => {
     });
     const lead = [chosen && `${size(chosen.block_bytes)} is the recommended block size.`,
       chosen?.next && chosen.next_costs_too_much && `${size(chosen.next.block_bytes)} blocks would need ${share(chosen.next.growth_fraction)} more than 1 KiB blocks, above the ${share(chosen.tolerance_fraction)} allowed.`,
-      chosen?.next && !chosen.next_costs_too_much && `Larger blocks would serve hardly more reads and writes.`];
+      chosen?.next && !chosen.next_costs_too_much && chosen.next_served && `One block of ${size(chosen.next.block_bytes)} would serve ${share(chosen.next_served.reads_fraction)} of the reads and ${share(chosen.next_served.writes_fraction)} of the writes, one of ${size(chosen.block_bytes)} ${share(chosen.served?.reads_fraction)} and ${share(chosen.served?.writes_fraction)}.`];
     return { id: "block-size", title: "Block size", short: "Block size", lead, parts: [figure] };
   }
 

@@ -151,11 +151,16 @@ const PlanTier = (() => {
     const largest = num(plan.source.largest_bytes);
     if (asked) {
       const fit = entry.fit.largest;
-      return fit && { cutoff: Math.min(largest, num(fit.cutoff_bytes)), files: num(fit.small_file_fraction), bytes: num(fit.small_data_fraction), fast: num(fit.fast_bytes), all: num(fit.cutoff_bytes) >= largest, exact: true };
+      return fit && { cutoff: Math.min(largest, num(fit.cutoff_bytes)), files: num(fit.small_file_fraction), bytes: num(fit.small_data_fraction), fast: num(fit.fast_bytes), all: num(fit.cutoff_bytes) >= largest && num(fit.slow_bytes) === 0, exact: true };
     }
     const cutoff = held(state.curve, usableOf(state));
     if (cutoff === null) return null;
-    if (cutoff >= largest) return { ...state.curve.points.at(-1), cutoff: largest, all: true, exact: true };
+    if (cutoff >= largest) {
+      const last = state.curve.points.at(-1);
+      // A layout that limits the cutoff leaves something to the slow tier whatever the capacity.
+      if (last.slow > 0) return { ...state.curve.points.find((point) => point.fast === last.fast), all: false, exact: true };
+      return { ...last, cutoff: largest, all: true, exact: true };
+    }
     return { ...at(state.curve, cutoff), all: false, exact: false };
   }
 

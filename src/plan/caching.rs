@@ -80,7 +80,7 @@ impl Caching {
         fig_5().rows.last().map_or(0, |(size, _)| *size)
     }
 
-    /// What was predicted from a trace, for one of its caches.
+    /// What was predicted from a trace, for one of its caches, with the blocks that fit in it.
     pub fn predicted(study: &Study, cache_bytes: u64) -> Caching {
         let row = |cell: &Cell| CachedBlock {
             block_bytes: cell.block_bytes,
@@ -90,16 +90,18 @@ impl Caching {
             seconds: cell.seconds,
         };
         let cells = |cache_bytes| study.cells.iter().filter(move |cell| cell.cache_bytes == cache_bytes);
+        // Block sizes ascend, so these are the first ones of each cache.
+        let rows: Vec<CachedBlock> = cells(cache_bytes).filter(|cell| cell.cache_blocks > 0).map(row).collect();
         let times = |&cache_bytes: &u64| CacheTimes {
             cache_bytes,
-            seconds: cells(cache_bytes).map(|cell| cell.seconds).collect(),
+            seconds: cells(cache_bytes).take(rows.len()).map(|cell| cell.seconds).collect(),
         };
         Caching {
             name: study.trace.clone(),
             cache_bytes,
             device: Some(study.device.clone()),
-            rows: cells(cache_bytes).map(row).collect(),
             times: study.cache_sizes_bytes.iter().map(times).collect(),
+            rows,
         }
     }
 
@@ -112,7 +114,36 @@ impl Caching {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mrc::study::{StudyRequest, Writes, run};
+    use crate::progress::Progress;
     use crate::units::{KIB, MIB};
+
+    #[test]
+    fn blocks_larger_than_the_cache_have_no_row() {
+        let request = StudyRequest {
+            block_sizes_bytes: vec![4 * KIB, 64 * KIB],
+            cache_sizes_bytes: vec![4 * KIB, 64 * KIB],
+            rate: 1.0,
+            most_blocks: None,
+            memory_bytes: MIB,
+            policies: Vec::new(),
+            writes: Writes::Back,
+            device: Device::named("disk").unwrap(),
+            base_seconds: 1.0,
+            targets: Vec::new(),
+            longest_bytes: MIB,
+            threads: 1,
+        };
+        let found = run(&request, &mut || Ok(None), &Progress::default()).unwrap();
+        let study = request.study(&found, "trace".to_owned(), Vec::new());
+        for (cache_bytes, blocks) in [(4 * KIB, vec![4 * KIB]), (64 * KIB, vec![4 * KIB, 64 * KIB])] {
+            let caching = Caching::predicted(&study, cache_bytes);
+            assert_eq!(caching.rows.iter().map(|row| row.block_bytes).collect::<Vec<_>>(), blocks);
+            // One time for each row, with the other cache too.
+            let times: Vec<usize> = caching.times.iter().map(|at| at.seconds.len()).collect();
+            assert_eq!(times, [blocks.len(); 2]);
+        }
+    }
 
     #[test]
     fn the_published_cache_is_the_next_smaller_one() {

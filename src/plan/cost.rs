@@ -20,6 +20,8 @@
 //! per_gib_read = 0.01           # to retrieve it, and to transfer it to where it is read
 //! ```
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::tier::{Tier, Tiers};
@@ -161,6 +163,10 @@ impl Prices {
                 escape(unknown.class.as_bytes())
             ));
         }
+        let mut classes = HashSet::new();
+        if let Some(twice) = prices.object.iter().find(|price| !classes.insert(price.class.as_str())) {
+            return Err(format!("the storage class '{}' has two prices; give it one [[object]]", twice.class));
+        }
         Ok(prices)
     }
 
@@ -279,6 +285,10 @@ mod tests {
             (
                 "[[object]]\nclass='standrd'\nper_gib_month=1",
                 "there is no storage class 'standrd'; the classes are standard",
+            ),
+            (
+                "[[object]]\nclass='standard'\nper_gib_month=1\n[[object]]\nclass='standard'\nper_gib_month=2",
+                "the storage class 'standard' has two prices",
             ),
             ("x", "line 1"),
         ] {

@@ -191,7 +191,7 @@ pub struct FastTier {
     pub fit: Option<Fit>,
     /// How the three ratios compare.
     pub profiles: Vec<Profile>,
-    /// What to type for the usual cutoff, or for the cutoff that the specified fast tier holds.
+    /// What to type for the usual cutoff, or for the largest that the specified fast tier holds if that is lower.
     pub settings: Vec<String>,
     /// Costs, where prices were specified.
     pub costs: Vec<Cost>,
@@ -213,8 +213,7 @@ fn refuse(cause: impl Into<String>, advice: impl Into<String>) -> Error {
 /// Answers `request` for a population.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`]: no files; a fast tier where no layout has one; a fast tier that holds everything under every
-/// layout.
+/// [`ErrorKind::Usage`]: no files; a fast tier where no layout has one.
 pub fn plan(population: &Population, about: About, request: &Request) -> Result<Plan> {
     if population.sizes.is_empty() {
         return Err(refuse("the source has no files", "survey a tree with files"));
@@ -309,10 +308,10 @@ fn fast_tiers(population: &Population, request: &Request, spaces: &[ModelSpace],
     let growth = request.allowance.growth_fraction;
     let of = |(model, tiers): (&Model, Tiers)| {
         let fit = request.fast_device_bytes.map(|bytes| tiers.fit(bytes.into(), usual));
-        // Settings are for the cutoff that fits.
+        // Settings are for the cutoff that fits, unless the usual one does: files may grow beyond the largest of today.
         let chosen = match fit {
             Some(Fit { largest: None, .. }) => tiers.at(0),
-            Some(Fit { largest: Some(tier), .. }) if tier.cutoff_bytes < usual => tier,
+            Some(Fit { largest: Some(tier), spill, .. }) if spill.spilled_bytes > 0 => tier,
             _ => tiers.at(usual),
         };
         let device_bytes = fit.map_or(chosen.fast_device_bytes, |fit| fit.fast_device_bytes);
@@ -393,4 +392,24 @@ fn bills(population: &Population, request: &Request, spaces: &[ModelSpace], read
     let growth = request.allowance.growth_fraction;
     let of = |both: (&Model, &ModelSpace)| bill(population, both, prices, growth, read);
     request.models.iter().zip(spaces).filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fast_tier_that_holds_everything_leaves_the_usual_cutoff() {
+        let mut sizes = Distribution::default();
+        sizes.record(30_000);
+        let population = Population { sizes: &sizes, padding: None, tree: None };
+        let settings = |fast_device_bytes: Option<u64>| {
+            let mut request = Request::new(vec![Model::parse("zfs").unwrap()]);
+            request.fast_device_bytes = fast_device_bytes;
+            plan(&population, About::default(), &request).unwrap().fast_tiers.remove(0).settings.join("\n")
+        };
+        assert!(settings(Some(1 << 40)).contains("special_small_blocks=64K"), "{}", settings(Some(1 << 40)));
+        // Too little for 32 KiB in three copies: the cutoff is the next smaller size of a block.
+        assert!(settings(Some(100_000)).contains("special_small_blocks=29K"), "{}", settings(Some(100_000)));
+    }
 }

@@ -74,8 +74,10 @@ impl Operations {
         let mut before = [0u64; 3];
         for (number, line) in lines {
             let wrong = |what: &str| format!("line {}: {what}", number + 1);
-            let fields: Vec<u64> = line.split(',').map_while(|field| field.trim().parse().ok()).collect();
-            let row: [u64; 3] = fields.try_into().map_err(|_| wrong("three whole numbers were expected"))?;
+            let fields: Option<Vec<u64>> = line.split(',').map(|field| field.trim().parse().ok()).collect();
+            let row: [u64; 3] = fields
+                .and_then(|fields| fields.try_into().ok())
+                .ok_or_else(|| wrong("three whole numbers were expected"))?;
             if row[0] <= before[0] || row[0] > 100 {
                 return Err(wrong("the percentages must rise to 100"));
             }
@@ -138,6 +140,8 @@ mod tests {
             ("50,5,5\n100,4,6\n", "line 3: the sizes"),
             ("101,5,5\n", "rise to 100"),
             ("100,x,1\n", "three whole numbers"),
+            ("100,1,1,x\n", "three whole numbers"),
+            ("100,1,1,\n", "three whole numbers"),
         ] {
             let error = Operations::parse(&format!("{header}{rows}"), "x").unwrap_err();
             assert!(error.contains(cause), "{error}");

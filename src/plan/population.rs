@@ -119,8 +119,13 @@ impl Population<'_> {
             data_bytes: exactly.saturating_sub(allocated.saturating_sub(data)),
             metadata_bytes: metadata,
             reported_bytes: reports.then_some(reported),
-            tree_bytes: self.total_tree(layout),
+            tree_bytes: self.total_tree(layout, false),
         }
+    }
+
+    /// Space for directories and symlinks on the fast tier of `layout`; 0 where [`Total::tree_bytes`] is `None`.
+    pub fn fast_tree_bytes(&self, layout: &dyn Layout) -> u128 {
+        self.total_tree(layout, true).unwrap_or(0)
     }
 
     /// Allocated bytes, where whole units are all that counts and their padding is known.
@@ -146,7 +151,7 @@ impl Population<'_> {
     /// Space for directories and symlinks; `None` if the source has none or the layout does not model directories.
     /// Symlinks that it does not model count nothing. Names are assumed to be equally long in small and large
     /// directories.
-    fn total_tree(&self, layout: &dyn Layout) -> Option<u128> {
+    fn total_tree(&self, layout: &dyn Layout, is_fast: bool) -> Option<u128> {
         let tree = self.tree?;
         // Are directories modelled?
         layout.directory(0, 0)?;
@@ -166,8 +171,19 @@ impl Population<'_> {
                 sum.saturating_add(of(cell.mean()).map_or(0, whole).saturating_mul(cell.count))
             })
         };
-        let directories = over(tree.entries, &|entries| layout.directory(entries, entries_bytes(entries)));
-        Some(directories.saturating_add(over(tree.symlinks, &|length| layout.symlink(length))))
+        let directory = |entries: u64| match is_fast {
+            true => layout.fast_directory(entries, entries_bytes(entries)),
+            false => layout.directory(entries, entries_bytes(entries)),
+        };
+        let symlink = |length: u64| match is_fast {
+            true => layout.fast_symlink(length),
+            // What the system reports may be blocks that a symlink in the metadata does not have.
+            false => {
+                let space = layout.symlink(length)?;
+                Some(Space { allocated_bytes: layout.symlink_data_bytes(length), ..space })
+            }
+        };
+        Some(over(tree.entries, &directory).saturating_add(over(tree.symlinks, &symlink)))
     }
 }
 
@@ -184,6 +200,24 @@ mod tests {
     use super::*;
     use crate::layout::{Model, kinds};
     use proptest::prelude::*;
+
+    #[test]
+    fn a_symlink_in_the_metadata_is_counted_once() {
+        let (sizes, _) = of(&[1]);
+        let (empty, mut symlinks) = (Distribution::default(), Distribution::default());
+        symlinks.record(20);
+        for (model, has_blocks) in [("btrfs", false), ("ntfs", false), ("granulo", true)] {
+            let layout = Model::parse(model).unwrap().layout;
+            let total = |symlinks: &Distribution| {
+                let tree = Tree { entries: &empty, names: &empty, symlinks };
+                let population = Population { sizes: &sizes, padding: None, tree: Some(tree) };
+                population.total(&*layout).tree_bytes.unwrap()
+            };
+            let space = layout.symlink(20).unwrap();
+            let allocated_bytes = if has_blocks { space.allocated_bytes } else { 0 };
+            assert_eq!(total(&symlinks) - total(&empty), allocated_bytes + space.metadata_bytes, "{model}");
+        }
+    }
 
     proptest! {
         #[test]

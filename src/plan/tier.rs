@@ -103,6 +103,7 @@ pub struct Tiers<'a> {
     /// Sums over the cells from each one up to `alike`, as if all were large: the layout places these identically for
     /// any cutoff below them.
     large: Vec<[u128; 3]>,
+    /// Directories and symlinks, on the fast tier.
     tree_bytes: u128,
     allowance: Allowance,
     files: u128,
@@ -136,7 +137,7 @@ impl<'a> Tiers<'a> {
             model,
             small,
             large: large_sums(&cells, model),
-            tree_bytes: space.tree_bytes.unwrap_or(0),
+            tree_bytes: population.fast_tree_bytes(&*model.layout),
             allowance,
             files: population.files(),
             size_bytes: population.size_bytes(),
@@ -257,18 +258,20 @@ impl<'a> Tiers<'a> {
         RATIOS.map(profile).to_vec()
     }
 
-    /// The largest cutoff for which `fits`, which is true up to some cutoff and false above; at most the largest file.
+    /// The largest cutoff for which `fits`, which is true up to some cutoff and false above; at most the largest file,
+    /// and what the layout allows.
     fn largest(&self, fits: impl Fn(&Tier) -> bool) -> Option<Tier> {
         let lowest = self.at(0);
         if !fits(&lowest) {
             return None;
         }
         let largest_file = self.cells.last().map_or(0, |cell| cell.high);
-        let whole = self.at(largest_file);
-        if fits(&whole) {
-            return Some(whole);
+        let most_bytes = largest_file.min(self.model.layout.cutoff_most_bytes());
+        let most = self.at(most_bytes);
+        if fits(&most) {
+            return Some(most);
         }
-        let (mut below, mut beyond) = (0, largest_file);
+        let (mut below, mut beyond) = (0, most_bytes);
         while beyond - below > 1 {
             let middle = below + (beyond - below) / 2;
             if fits(&self.at(middle)) {
@@ -329,7 +332,13 @@ fn spill(tier: &Tier, usable_bytes: u128) -> Spill {
 
 /// `bytes` times a factor, saturating, rounded up.
 pub fn scale(bytes: u128, factor: f64) -> u128 {
-    if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u128 }
+    if factor == 1.0 {
+        return bytes;
+    }
+    let exact = bytes as f64 * factor;
+    let nearest = exact.round();
+    // 100 times 1.1 is 110, and a rounding error more.
+    if (exact - nearest).abs() <= nearest * 4.0 * f64::EPSILON { nearest as u128 } else { exact.ceil() as u128 }
 }
 
 /// Cutoffs of a table or a curve: 0 and every `per_octave`-th part of an octave up to the largest file, and the last
@@ -351,7 +360,7 @@ mod tests {
     use super::*;
     use crate::distribution::{Distribution, published};
     use crate::layout::kinds;
-    use crate::plan::model_space;
+    use crate::plan::{Tree, model_space};
     use proptest::prelude::*;
 
     fn tiers<'a>(sizes: &Distribution, model: &'a Model) -> Option<Tiers<'a>> {
@@ -385,6 +394,51 @@ mod tests {
                 assert!(low.small_file_fraction <= high.small_file_fraction);
             }
         }
+    }
+
+    #[test]
+    fn directories_and_symlinks_have_the_redundancy_of_the_fast_tier() {
+        let of = |value: u64, count: u64| {
+            let mut distribution = Distribution::default();
+            distribution.add(value, count);
+            distribution
+        };
+        let (sizes, entries, names, symlinks) = (of(30_000, 1), of(10, 1000), of(20, 10_000), of(20, 100));
+        let tree = Tree { entries: &entries, names: &names, symlinks: &symlinks };
+        let population = Population { sizes: &sizes, padding: None, tree: Some(tree) };
+        // A sector and a share of a block of dnodes, both twice, on a mirror of two or of three; a record of 108 bytes
+        // with an index entry of 32 and its share of an onode, in three copies.
+        for (name, of_directory, of_symlink) in [
+            ("zfs:vdev=single", 2 * 2 * 4096 + 512, 0),
+            ("zfs:vdev=draid2,disks=11", 3 * 2 * 4096 + 768, 0),
+            ("ceph:as=granulo", 3 * 140 + 1, 3 * 160 + 1),
+        ] {
+            let model = Model::parse(name).unwrap();
+            let space = model_space(&population, &model);
+            let tiers = Tiers::new(&population, &model, &space, Allowance::default()).unwrap();
+            let of_tree = tiers.at(0).fast_bytes - model.layout.place(30_000, 0).unwrap().fast_bytes;
+            assert_eq!(of_tree, 1000 * of_directory + 100 * of_symlink, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_cutoff_is_larger_than_the_layout_allows() {
+        let mut sizes = Distribution::default();
+        sizes.record(10 << 30);
+        for name in ["lustre", "granulo", "ceph:as=granulo"] {
+            let model = Model::parse(name).unwrap();
+            let largest = tiers(&sizes, &model).unwrap().fit(1 << 41, 65_536).largest.unwrap();
+            assert_eq!((largest.cutoff_bytes, largest.small_data_fraction), (1 << 30, 0.0), "{name}");
+            assert!(largest.slow_bytes > 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn growth_adds_no_rounding_error() {
+        assert_eq!(scale(100, 1.0 + 0.1), 110);
+        assert_eq!(scale(101, 1.0 + 0.1), 112);
+        assert_eq!(scale(1, 1e-9), 1);
+        assert_eq!(scale(u128::MAX, 2.0), u128::MAX);
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use super::bills::write_bills;
 use super::chart::{bar, columns, is_narrow, left, right, shorten, wrap};
 use super::origin::told_apart;
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
-use super::plan_words::{costs_sentence, fit_sentence, recommendation_sentences, source_sentence};
+use super::plan_words::{costs_sentence, fit_sentence, holds_everything, recommendation_sentences, source_sentence};
 use super::systems::write_facts;
 use super::table::{bar_columns, table};
 use super::terminal::exact_size;
@@ -345,10 +345,9 @@ fn cutoff_label(cutoff_bytes: u64) -> String {
 }
 
 /// The largest cutoff that fits.
-fn holds_label(largest_bytes: Option<u64>, plan: &Plan) -> String {
+fn holds_label(largest_bytes: Option<u64>) -> String {
     match largest_bytes {
         None => "nothing".to_owned(),
-        Some(cutoff) if cutoff >= plan.source.largest_bytes => "everything".to_owned(),
         Some(0) => cutoff_label(0),
         Some(cutoff) => format_size(rounded_down(cutoff).into()),
     }
@@ -383,11 +382,15 @@ fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
             };
             let share =
                 |of: fn(&Tier) -> f64| fit.largest.as_ref().map_or("–".to_owned(), |tier| format_share(of(tier)));
+            let holds = match &fit.largest {
+                Some(tier) if holds_everything(tier, plan) => "everything".to_owned(),
+                largest => holds_label(largest.as_ref().map(|tier| tier.cutoff_bytes)),
+            };
             write_name(&tier.model, name, out)?;
             writeln!(
                 out,
                 "{}{}{}{}",
-                right(&holds_label(fit.largest.map(|tier| tier.cutoff_bytes), plan), 12),
+                right(&holds, 12),
                 right(&share(|tier| tier.small_file_fraction), 9),
                 right(&share(|tier| tier.small_data_fraction), 9),
                 right(&spill, 24)
@@ -427,7 +430,7 @@ fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
             for profile in &tier.profiles {
                 let style = if profile.fits { FAST } else { Style::new() };
                 let mark = if profile.fits { "* " } else { "" };
-                let label = format!("{mark}{}", holds_label(profile.largest_cutoff_bytes, plan));
+                let label = format!("{mark}{}", holds_label(profile.largest_cutoff_bytes));
                 write!(out, "{style}{}{style:#}", right(&label, 14))?;
             }
             writeln!(out)?;

@@ -4,7 +4,7 @@ use super::terminal::exact_size;
 use crate::plan::caching::TIME_TOLERANCE;
 use crate::plan::operations::Served;
 use crate::plan::recommend::{MOST_BYTES, TimedBlock};
-use crate::plan::tier::{Fit, Spill};
+use crate::plan::tier::{Fit, Spill, Tier};
 use crate::plan::{BlockSize, Caching, FastTier, Plan};
 use crate::units::{escape, format_count, format_duration, format_share, format_size};
 
@@ -56,6 +56,9 @@ pub(super) fn recommendation_sentences(plan: &Plan) -> Vec<String> {
                 )
             }
             _ if next.block_bytes > MOST_BYTES => "No common file system supports larger blocks.".to_owned(),
+            _ if plan.caching.as_ref().is_some_and(|caching| next.block_bytes > caching.cache_bytes) => {
+                format!("Blocks of {size} do not fit in the cache.")
+            }
             served if too_long.is_some() => slower_sentence(&size, next, served.as_ref(), too_long),
             Some(served) => format!(
                 "{size} would serve hardly more: {} of the reads and {} of the writes.",
@@ -114,6 +117,11 @@ fn slower_sentence(size: &str, next: &BlockSize, served: Option<&Served>, timed:
     )
 }
 
+/// Whether nothing is left for a slow tier.
+pub(super) fn holds_everything(tier: &Tier, plan: &Plan) -> bool {
+    tier.cutoff_bytes >= plan.source.largest_bytes && tier.slow_bytes == 0
+}
+
 /// The cutoff that a fast tier holds, and what happens to the rest.
 pub(super) fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
     let device = format!("A fast tier of {}, all copies together,", format_size(fit.fast_device_bytes));
@@ -126,9 +134,7 @@ pub(super) fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
             "does not even hold the metadata, which needs {}.",
             format_size(tier.curve.first().map_or(0, |lowest| lowest.fast_bytes))
         ),
-        Some(at) if at.cutoff_bytes >= plan.source.largest_bytes => {
-            "holds everything; no slow tier is needed.".to_owned()
-        }
+        Some(at) if holds_everything(at, plan) => "holds everything; no slow tier is needed.".to_owned(),
         Some(at) if at.cutoff_bytes == 0 => "holds all metadata, but no files with content.".to_owned(),
         Some(at) => format!(
             "holds all metadata and every file up to {}: {} of the files and {} of the bytes.",

@@ -228,6 +228,15 @@ fn a_cache_that_is_too_small_for_large_blocks_decides_with_a_trace() {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("10.0 % of the references"), "{text}");
     assert!(text.contains("fewer blocks fit in the cache"), "{text}");
+    // Blocks larger than the cache have no row.
+    let tiny = of("1KiB");
+    let blocks: Vec<&Value> =
+        tiny["caching"]["rows"].as_array().unwrap().iter().map(|row| &row["block_bytes"]).collect();
+    assert_eq!(blocks, [512, 1024]);
+    assert_eq!(tiny["recommendation"]["block_bytes"], 1024);
+    let text = run(arguments("1KiB")).ended(0).text();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("Blocks of 2 KiB do not fit in the cache."), "{text}");
     // Sizes without files say nothing about reuse.
     let deciles = sandbox.path().join("deciles.csv");
     fs::write(&deciles, "decile_pct,read_bytes,write_bytes\n100,5,5\n").unwrap();
@@ -235,6 +244,7 @@ fn a_cache_that_is_too_small_for_large_blocks_decides_with_a_trace() {
         (vec!["--trace", deciles.to_str().unwrap(), "--cache", "1MiB"], "sizes but no files"),
         (vec!["--cache", "1MiB"], "--trace"),
         (vec!["--trace", "vu-2005", "--device", "ssd"], "--cache"),
+        (vec!["--trace", "vu-2005", "--cache", "8MiB", "--device", "disk"], "--device does not change the times"),
     ] {
         let refused = run(["plan", "vu-2005"].into_iter().chain(arguments)).ended(2).said();
         assert!(refused.contains(said), "{refused}");
@@ -488,6 +498,25 @@ fn a_tier_too_small_for_metadata_is_said_to_be() {
     assert!(
         text.split_whitespace().collect::<Vec<_>>().join(" ").contains("does not even hold the metadata, which need")
     );
+}
+
+#[test]
+fn a_tier_that_leaves_the_rest_of_a_large_file_does_not_hold_everything() {
+    let sandbox = sandbox();
+    let tree = sandbox.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::File::create(tree.join("large")).unwrap().set_len(10 << 30).unwrap();
+    let file = sandbox.path().join("survey.json");
+    run(args!["survey", &tree, "-o", &file]).ended(0);
+    let plan = |models: &[&str]| {
+        let text = run(["plan", file.to_str().unwrap(), "--fast", "2GiB"].iter().chain(models)).ended(0).text();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    // Lustre keeps at most 1 GiB of a file on its metadata target.
+    let alone = plan(&["--model", "lustre"]);
+    assert!(alone.contains("every file up to 1 GiB: 0.0 %") && !alone.contains("holds everything"), "{alone}");
+    let beside = plan(&["--model", "lustre", "--model", "panfs"]);
+    assert!(beside.contains("lustre 1 GiB 0.0 % 0.0 % nothing") && !beside.contains("everything"), "{beside}");
 }
 
 #[test]

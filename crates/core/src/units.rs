@@ -69,7 +69,9 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
     let number = trimmed.strip_suffix('%').map(str::trim_end);
     match number.unwrap_or(trimmed).parse::<f64>() {
         Ok(percent) if number.is_none() && percent > 0.0 && percent < 1.0 => {
-            Err(format!("'{text}' may be a percentage or a fraction; write {}% or {text}%", percent * 100.0))
+            // 0.07 times 100 is 7, and a rounding error more.
+            let of_fraction = (percent * 1e12).round() / 1e10;
+            Err(format!("'{text}' may be a percentage or a fraction; write {of_fraction}% or {text}%"))
         }
         Ok(percent) if (0.0..=1e6).contains(&percent) => Ok(percent / 100.0),
         _ => Err(format!("'{text}' is not a percentage; write, for example, 50%")),
@@ -365,6 +367,7 @@ mod tests {
             assert_eq!(parse_percent(text), Ok(share));
         }
         assert!(parse_percent("0.75").unwrap_err().contains("write 75% or 0.75%"));
+        assert!(parse_percent("0.07").unwrap_err().contains("write 7% or 0.07%"));
         for text in ["", "%", "-1", "x", "NaN", "inf", "1e9", "50%%"] {
             assert!(parse_percent(text).is_err(), "{text}");
         }

@@ -197,6 +197,10 @@ impl<W: Weight> Distribution<W> {
     /// Counts `value` with a weight.
     #[inline]
     pub fn add(&mut self, value: u64, weight: W) {
+        if weight == W::default() {
+            // A value that is not counted is no maximum.
+            return;
+        }
         if value <= EXACT_LIMIT {
             let index = value as usize;
             self.exact[index / PAGE].get_or_insert_with(empty_page)[index % PAGE] += weight;

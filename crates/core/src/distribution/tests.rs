@@ -43,6 +43,17 @@ fn nothing_has_neither_deciles_nor_buckets() {
 }
 
 #[test]
+fn a_value_without_weight_is_not_counted() {
+    let mut distribution = of(&[70_000]);
+    distribution.add(1 << 20, 0);
+    assert_eq!((distribution.count(), distribution.max()), (1, 70_000));
+    let mut empty: Distribution<u128> = Distribution::default();
+    empty.add(1 << 20, 0);
+    assert_eq!((empty.min(), empty.max()), (0, 0));
+    assert_eq!(Distribution::try_from(&Encoded::from(&empty)), Ok(empty));
+}
+
+#[test]
 fn deciles_are_the_smallest_values_that_hold_so_many_tenths() {
     assert_eq!(of(&[7]).deciles(), [7; 10]);
     assert_eq!(of(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).deciles(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);

@@ -146,6 +146,10 @@ impl Layout for Lustre {
         Some(Placement::certain(fast, on_osts + ost_inodes))
     }
 
+    fn cutoff_most_bytes(&self) -> u64 {
+        MOST_DOM_BYTES
+    }
+
     /// ldiskfs reserves 5 % of its blocks.
     fn fast_fill(&self) -> (u64, u64) {
         (19, 20)

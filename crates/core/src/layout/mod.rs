@@ -148,6 +148,21 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// The part of the bytes allocated to a symlink that lies in data blocks; see [`Layout::data_bytes`].
+    fn symlink_data_bytes(&self, target_length: u64) -> u128 {
+        self.symlink(target_length).map_or(0, |space| space.allocated_bytes)
+    }
+
+    /// [`Layout::directory`] with metadata on the fast tier of [`Layout::place`].
+    fn fast_directory(&self, entries: u64, entries_bytes: u64) -> Option<Space> {
+        self.directory(entries, entries_bytes)
+    }
+
+    /// [`Layout::symlink`] with metadata on the fast tier of [`Layout::place`].
+    fn fast_symlink(&self, target_length: u64) -> Option<Space> {
+        self.symlink(target_length)
+    }
+
     /// Where a file is when files (or blocks, or first bytes) up to `cutoff_bytes` and all metadata go to a fast tier.
     /// `None` for layouts without tiers. The bytes on the fast tier never fall as the cutoff rises, and are the same
     /// for every cutoff from the file's size on.
@@ -158,6 +173,11 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
     /// Unit of the cutoffs that [`Layout::place`] distinguishes.
     fn cutoff_unit_bytes(&self) -> u64 {
         1
+    }
+
+    /// The largest cutoff that can be set; [`Layout::place`] takes a larger one for this.
+    fn cutoff_most_bytes(&self) -> u64 {
+        u64::MAX
     }
 
     /// Largest size for which [`Layout::place`] is the same for every cutoff below the size, both in whole units of

@@ -108,6 +108,11 @@ struct Ntfs {
     resident_bytes: u64,
 }
 
+/// Bytes of the file that is a symlink.
+fn symlink_bytes(target_length: u64) -> u64 {
+    target_length.saturating_mul(2).saturating_add(SYMLINK_BYTES)
+}
+
 impl Ntfs {
     fn space(&self, allocated_bytes: u128) -> Space {
         Space { allocated_bytes, metadata_bytes: self.record_bytes.into() }
@@ -162,7 +167,11 @@ impl Layout for Ntfs {
     }
 
     fn symlink(&self, target_length: u64) -> Option<Space> {
-        Some(self.file(target_length.saturating_mul(2).saturating_add(SYMLINK_BYTES)))
+        Some(self.file(symlink_bytes(target_length)))
+    }
+
+    fn symlink_data_bytes(&self, target_length: u64) -> u128 {
+        self.data_bytes(symlink_bytes(target_length))
     }
 }
 
@@ -263,5 +272,6 @@ mod tests {
         let model = Model::parse("ntfs").unwrap();
         let of = |length| model.layout.symlink(length).unwrap().allocated_bytes;
         assert_eq!((of(1), of(100), of(300), of(800), of(3000)), (512, 512, 1024, 4096, 8192));
+        assert_eq!([300, 800, 3000].map(|length| model.layout.symlink_data_bytes(length)), [0, 4096, 8192]);
     }
 }

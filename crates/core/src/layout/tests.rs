@@ -81,6 +81,8 @@ proptest! {
     #[test]
     fn a_higher_cutoff_never_takes_from_the_fast_tier(size in sizes(), a in sizes(), b in sizes()) {
         for model in models() {
+            let most = model.layout.place(size, model.layout.cutoff_most_bytes());
+            prop_assert_eq!(most, model.layout.place(size, u64::MAX), "{} {}", model.name, size);
             let (low, high) = (model.layout.place(size, a.min(b)), model.layout.place(size, a.max(b)));
             let (Some(low), Some(high)) = (low, high) else { continue };
             prop_assert!(low.fast_bytes <= high.fast_bytes, "{} {size}", model.name);

@@ -246,6 +246,14 @@ impl Zfs {
         let indirect = self.indirect(self.records(size_bytes), pointer_bytes, |block| vdev.raw_bytes(block));
         Zfs::dnode_bytes(vdev) + indirect
     }
+
+    /// The blocks of a directory are metadata: written twice, on the vdev that holds metadata.
+    fn directory_on(&self, vdev: &Vdev, entries: u64, entries_bytes: u64) -> Space {
+        let (blocks, stored_bytes) = zap::blocks(entries, entries_bytes);
+        let of_blocks = u128::from(blocks) * u128::from(vdev.raw_bytes(stored_bytes) * METADATA_COPIES);
+        let indirect = self.indirect(blocks, POINTER_STORED_BYTES, |block| vdev.raw_bytes(block));
+        Space { allocated_bytes: of_blocks + indirect, metadata_bytes: Zfs::dnode_bytes(vdev) }
+    }
 }
 
 /// The sum of `taken` over the blocks.
@@ -284,13 +292,12 @@ impl Layout for Zfs {
         zap::entry_bytes(name_length)
     }
 
-    /// Its blocks are metadata: written twice, and on the special vdev if there is one.
     fn directory(&self, entries: u64, entries_bytes: u64) -> Option<Space> {
-        let vdev = self.metadata_vdev();
-        let (blocks, stored_bytes) = zap::blocks(entries, entries_bytes);
-        let of_blocks = u128::from(blocks) * u128::from(vdev.raw_bytes(stored_bytes) * METADATA_COPIES);
-        let indirect = self.indirect(blocks, POINTER_STORED_BYTES, |block| vdev.raw_bytes(block));
-        Some(Space { allocated_bytes: of_blocks + indirect, metadata_bytes: Zfs::dnode_bytes(vdev) })
+        Some(self.directory_on(self.metadata_vdev(), entries, entries_bytes))
+    }
+
+    fn fast_directory(&self, entries: u64, entries_bytes: u64) -> Option<Space> {
+        Some(self.directory_on(&self.special, entries, entries_bytes))
     }
 
     fn cutoff_unit_bytes(&self) -> u64 {
@@ -491,7 +498,9 @@ mod tests {
         let single = layout("zfs:vdev=single").directory(0, 0).unwrap();
         assert_eq!(single, Space { allocated_bytes: 2 * 4096, metadata_bytes: 256 });
         // On a special mirror of three: 6 copies.
-        assert_eq!(layout("zfs:special_cutoff=4K").directory(0, 0).unwrap().allocated_bytes, 6 * 4096);
+        let special = layout("zfs:special_cutoff=4K").directory(0, 0);
+        assert_eq!(special.unwrap().allocated_bytes, 6 * 4096);
+        assert_eq!(layout("zfs").fast_directory(0, 0), special);
         // 2,048 entries of 20 bytes: 13 leaves and a block of pointers, in three sectors each; an indirect block.
         let zfs = layout("zfs:vdev=single");
         let large = zfs.directory(2048, 2048 * zfs.entry_bytes(20)).unwrap();

@@ -143,7 +143,13 @@ struct Ceph {
 fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
     let stripe_unit_bytes = options.size("stripe_unit");
     let unpadded = options.switch("fast_ec");
-    let spread = if options.choice("pool") == "ec" {
+    let is_erasure_coded = options.choice("pool") == "ec";
+    let (other, idle): (&str, &[&str]) =
+        if is_erasure_coded { ("replicated", &["copies"]) } else { ("ec", &["k", "m", "stripe_unit"]) };
+    if let Some(name) = idle.iter().find(|name| options.is_given(name)) {
+        return Err(format!("{name} applies only to pool={other}: use pool={other}, or omit {name}"));
+    }
+    let spread = if is_erasure_coded {
         if unpadded && !stripe_unit_bytes.is_multiple_of(PAGE_BYTES) {
             return Err(
                 "fast_ec=on divides stripes into whole pages of 4 KiB: use a stripe_unit of at least 4K (Ceph \

@@ -4,7 +4,7 @@
 //! Each file has its share of full RADOS objects and of their onodes. Records (with the index) and stripes are in one
 //! pool, or in the fast and the large one, as storage classes of the bucket.
 
-use super::super::granulo::InBucket;
+use super::super::granulo::{InBucket, LARGEST_CUTOFF_BYTES};
 use super::{Ceph, Layout, Placement, Pool, Space, Wanted};
 use crate::units::{KIB, MIB};
 
@@ -58,6 +58,18 @@ impl Layout for Packed {
 
     fn symlink(&self, target_length: u64) -> Option<Space> {
         Some(self.ceph.pool.share(self.store.other(target_length)))
+    }
+
+    fn fast_directory(&self, _entries: u64, _entries_bytes: u64) -> Option<Space> {
+        Some(self.ceph.fast.share(self.store.other(0)))
+    }
+
+    fn fast_symlink(&self, target_length: u64) -> Option<Space> {
+        Some(self.ceph.fast.share(self.store.other(target_length)))
+    }
+
+    fn cutoff_most_bytes(&self) -> u64 {
+        LARGEST_CUTOFF_BYTES
     }
 
     /// A file up to the cutoff is a record, and a larger one a descriptor and stripes.
@@ -118,6 +130,15 @@ mod tests {
         let large = packed.place(4 * KIB + 10 * MIB, 64 * KIB).unwrap();
         assert!((15 * MIB..16 * MIB).contains(&(large.slow_bytes as u64)), "{large:?}");
         assert!((3 * 4 * KIB..6 * 4 * KIB).contains(&(large.fast_bytes as u64)), "{large:?}");
+    }
+
+    #[test]
+    fn settings_have_no_cutoff_that_a_store_refuses() {
+        let lines = |cutoff_bytes| layout("ceph:as=granulo").settings(&Wanted::of(cutoff_bytes, 1 << 40)).join("\n");
+        let lowered = lines(2 << 30);
+        assert!(lowered.contains("--cutoff 1073741824 "), "{lowered}");
+        assert!(lowered.contains("a cutoff of at most 1 GiB, not of 2147483648 bytes"), "{lowered}");
+        assert!(!lines(1 << 30).contains("at most"));
     }
 
     #[test]

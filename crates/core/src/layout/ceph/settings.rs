@@ -1,6 +1,7 @@
 //! What is typed to set up a fast and a large pool, with what puts small files into the one and large files into the
 //! other.
 
+use super::super::granulo::LARGEST_CUTOFF_BYTES;
 use super::{Ceph, Spread, Wanted};
 use crate::units::format_size;
 
@@ -63,9 +64,13 @@ impl Ceph {
         all.extend(self.large_pool());
         all.push("# The object gateway: the storage class LARGE beside STANDARD.".to_owned());
         all.extend(classes());
+        let cutoff_bytes = wanted.cutoff_bytes.min(LARGEST_CUTOFF_BYTES);
+        if cutoff_bytes < wanted.cutoff_bytes {
+            let most = format_size(cutoff_bytes.into());
+            all.push(format!("# A store has a cutoff of at most {most}, not of {} bytes.", wanted.cutoff_bytes));
+        }
         all.push(format!(
-            "granulo store init s3://BUCKET/PREFIX --cutoff {} --fast-class STANDARD --slow-class LARGE",
-            wanted.cutoff_bytes
+            "granulo store init s3://BUCKET/PREFIX --cutoff {cutoff_bytes} --fast-class STANDARD --slow-class LARGE"
         ));
         all
     }

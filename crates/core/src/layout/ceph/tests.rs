@@ -201,6 +201,10 @@ fn options_that_make_no_sense_together_are_refused() {
     for (name, cause) in [
         ("ceph:fast_ec=on,stripe_unit=2K", "stripe_unit of at least 4K"),
         ("ceph:pool=replicated,fast_ec=on", "use pool=ec"),
+        ("ceph:copies=2", "copies applies only to pool=replicated"),
+        ("ceph:pool=replicated,k=8", "k applies only to pool=ec"),
+        ("ceph:pool=replicated,m=3", "m applies only to pool=ec"),
+        ("ceph:pool=replicated,stripe_unit=16K", "stripe_unit applies only to pool=ec"),
     ] {
         assert!(Model::parse(name).unwrap_err().to_string().contains(cause), "{name}");
     }

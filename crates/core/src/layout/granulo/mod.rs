@@ -67,6 +67,8 @@ pub const LARGEST_UNIT_BYTES: u64 = 4 * MIB;
 pub const LARGEST_STRIPE_BYTES: u64 = 32 * MIB;
 /// Largest extent file in bytes; a component is in one of them.
 pub const LARGEST_EXTENT_FILE_BYTES: u64 = GIB;
+/// Largest cutoff: each record is read and written whole.
+pub(in crate::layout) const LARGEST_CUTOFF_BYTES: u64 = GIB;
 /// Most data units in a stripe.
 pub const MOST_DATA: u8 = 64;
 /// Most parity units in a stripe.
@@ -333,7 +335,7 @@ pub(super) const GRANULO: Kind = Kind {
         Opt {
             name: "cutoff",
             default: "64K",
-            range: Range::Size { least: 0, most: GIB, power_of_two: false },
+            range: Range::Size { least: 0, most: LARGEST_CUTOFF_BYTES, power_of_two: false },
             meaning: "largest object stored as a record",
         },
         Opt {
@@ -429,6 +431,7 @@ impl Granulo {
 
     /// Bytes of the records, and bytes in stripes.
     fn parts(&self, size_bytes: u64, cutoff_bytes: u64) -> (u128, u128) {
+        let cutoff_bytes = cutoff_bytes.min(LARGEST_CUTOFF_BYTES);
         if size_bytes <= largest_record_bytes(cutoff_bytes, self.packed_bytes) {
             return (self.records(Content::File, size_bytes), 0);
         }
@@ -458,6 +461,10 @@ impl Layout for Granulo {
 
     fn alike_up_to(&self) -> u64 {
         u64::MAX
+    }
+
+    fn cutoff_most_bytes(&self) -> u64 {
+        LARGEST_CUTOFF_BYTES
     }
 
     fn overflows(&self) -> bool {

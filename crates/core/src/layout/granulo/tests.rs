@@ -75,6 +75,13 @@ fn what_descriptors_pack_decides_what_is_always_a_record() {
 }
 
 #[test]
+fn no_cutoff_makes_a_record_of_more_than_a_gibibyte() {
+    let layout = Model::parse("granulo").unwrap().layout;
+    assert_eq!(layout.place(GIB, u64::MAX).unwrap().slow_bytes, 0);
+    assert_eq!(layout.place(GIB + 1, u64::MAX), layout.place(GIB + 1, 0));
+}
+
+#[test]
 fn stripes_that_do_not_fit_into_memory_are_refused() {
     let said = Model::parse("granulo:data=64,stripe_unit=1M").unwrap_err().to_string();
     assert!(said.contains("64 units of 1048576 bytes are more than the largest stripe, 32 MiB"), "{said}");
