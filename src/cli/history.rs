@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::report::refuse_to_replace;
+use super::output::refuse_to_replace;
 use super::{Ended, output, usage_error};
 use crate::document::Unread;
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::report::refuse_to_replace;
+use super::output::refuse_to_replace;
 use super::shard::{self, Opened};
 use super::{Ended, output};
 use crate::error::Result;

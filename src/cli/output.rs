@@ -1,9 +1,13 @@
 //! Output: results to standard output, messages to standard error.
 
 use std::ffi::OsString;
+use std::fs::Metadata;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args};
@@ -33,6 +37,15 @@ pub(super) struct DocumentArguments {
     /// Write a self-contained HTML page of the result to this file
     #[arg(long, value_name = "FILE.html", value_parser = target())]
     pub(super) report: Option<PathBuf>,
+    /// Which of the files have the result, for all clones.
+    #[arg(skip)]
+    written: Arc<Written>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    output: AtomicBool,
+    report: AtomicBool,
 }
 
 /// Reads the name of a file that can be written, which is known before the work is done.
@@ -44,6 +57,21 @@ pub(super) fn target() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 impl DocumentArguments {
+    /// Where the result of a command goes whose file is something else.
+    pub(super) fn without_output(json: bool, report: Option<PathBuf>) -> DocumentArguments {
+        DocumentArguments { output: None, json, report, written: Arc::default() }
+    }
+
+    /// Without the files that have the result: an error that follows must not replace it.
+    pub(super) fn left(&self) -> DocumentArguments {
+        let is_left = |written: &AtomicBool| !written.load(Ordering::Relaxed);
+        DocumentArguments {
+            output: self.output.clone().filter(|_| is_left(&self.written.output)),
+            report: self.report.clone().filter(|_| is_left(&self.written.report)),
+            ..self.clone()
+        }
+    }
+
     /// Whether the result is needed as a document.
     pub(super) fn is_wanted(&self) -> bool {
         self.json || self.output.is_some() || self.report.is_some()
@@ -62,9 +90,11 @@ impl DocumentArguments {
     ) -> Result<()> {
         if let Some(path) = &self.output {
             write_json(path, value)?;
+            self.written.output.store(true, Ordering::Relaxed);
         }
         if let Some(path) = &self.report {
             write_atomically(path, |out| part()?.write(super::now(), out))?;
+            self.written.report.store(true, Ordering::Relaxed);
         }
         if self.json {
             print_json(value)?;
@@ -99,6 +129,17 @@ pub(super) fn two_results(path: &Path) -> Error {
     usage_error(format!("two results would be written to {}", escape_path(path)))
 }
 
+/// Refuses to replace a result by what is made of it.
+pub(super) fn refuse_to_replace<'t>(results: &[PathBuf], targets: impl IntoIterator<Item = &'t PathBuf>) -> Result<()> {
+    let file = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file);
+    let identity = |path: &Path| file(path).map(|found| (found.dev(), found.ino()));
+    let outputs: Vec<(u64, u64)> = targets.into_iter().filter_map(|target| identity(target)).collect();
+    match results.iter().find(|path| identity(path).is_some_and(|identity| outputs.contains(&identity))) {
+        Some(path) => Err(usage_error("the output would replace a result").at(path).advise("write it to another file")),
+        None => Ok(()),
+    }
+}
+
 /// Columns for results: what the variable `COLUMNS` says, else those of the terminal on standard output, else 80.
 pub(super) fn columns() -> usize {
     known_columns().unwrap_or(80)
@@ -117,13 +158,14 @@ pub(super) fn terminal_columns(terminal: impl AsFd) -> Option<usize> {
 
 /// Prints a result; a reader that closes the pipe early is not a failure.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
-    finish(io::BufWriter::new(anstream::stdout().lock()), write)
+    finish(io::BufWriter::new(anstream::stdout().lock()), write).map(|_| Ended::Well)
 }
 
-fn finish(mut out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
+/// Returns whether there still is a reader: one that closes the pipe early is not a failure.
+fn finish(mut out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<bool> {
     match write(&mut out).and_then(|()| out.flush()) {
-        Ok(()) => Ok(Ended::Well),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Ended::Well),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Error::io("write to", Path::new("standard output"), error)),
     }
 }
@@ -135,6 +177,11 @@ pub(super) fn print_words(words: &str) -> Result<Ended> {
 
 /// Prints a document for programs, which has no colours to strip.
 pub(super) fn print_document(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
+    print_one_of_many(write).map(|_| Ended::Well)
+}
+
+/// Prints one of many documents; returns whether anybody can read the next.
+pub(super) fn print_one_of_many(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<bool> {
     finish(io::BufWriter::with_capacity(DOCUMENT_BUFFER_BYTES, io::stdout().lock()), write)
 }
 

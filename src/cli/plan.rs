@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::cache::named_device;
-use super::report::refuse_to_replace;
-use super::{Ended, lists, output, sources};
+use super::output::refuse_to_replace;
+use super::{Ended, lists, output, sources, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
 use crate::layout::{Model, kinds};
@@ -39,6 +39,9 @@ const MODELS: [&str; 15] = [
     "s3:class=standard-ia",
     "granulo:small=mirror,large=raid5",
 ];
+
+/// Serves the misses of a cache, unless another is named.
+const DEFAULT_DEVICE: &str = "disk";
 
 /// Predict the space a population needs under each layout, and size the fast tier
 ///
@@ -81,9 +84,9 @@ pub(super) struct PlanArguments {
     /// [default with vu-2005: 8MiB, the largest that its source measured]
     #[arg(long = "cache-size", alias = "cache", value_name = "SIZE", value_parser = parse_size, requires = "trace")]
     cache: Option<u64>,
-    /// Device that serves the misses of the cache: disk, ssd or nvme
-    #[arg(long, value_name = "NAME", value_parser = named_device, default_value = "disk", requires = "cache")]
-    device: Device,
+    /// Device that serves the misses of the cache: disk, ssd or nvme [default: disk]
+    #[arg(long, value_name = "NAME", value_parser = named_device, requires = "cache")]
+    device: Option<Device>,
     /// Recommend a block size, and show the space with each; --trace and --tolerance do, too
     #[arg(long)]
     block_sizes: bool,
@@ -119,14 +122,18 @@ impl PlanArguments {
         let Some(path) = &self.source else {
             return self.list();
         };
-        refuse_to_replace(std::slice::from_ref(path), self.output.iter().chain(&self.report))?;
+        let read: Vec<PathBuf> = std::iter::once(path).chain(&self.trace).chain(&self.prices).cloned().collect();
+        refuse_to_replace(&read, self.output.iter().chain(&self.report))?;
+        let models = models(&self.model)?;
+        let operations = self.trace.as_deref().map(read_operations).transpose()?;
+        let is_sound = operations.as_ref().is_none_or(|(_, is_sound)| *is_sound);
         let request = Request {
-            models: models(&self.model)?,
+            models,
             cutoffs: self.cutoff.clone(),
             default_cutoff_bytes: SMALL_FILE_BYTES,
             fast_device_bytes: self.fast,
             allowance: Allowance { growth_fraction: self.growth, fill_fraction: self.fill },
-            operations: self.trace.as_deref().map(read_operations).transpose()?,
+            operations: operations.map(|(operations, _)| operations),
             caching: self.trace.as_deref().map(|trace| self.read_caching(trace)).transpose()?.flatten(),
             tolerance_fraction: self.tolerance.unwrap_or(recommend::TOLERANCE),
             block_sizes: self.block_sizes || self.tolerance.is_some(),
@@ -163,18 +170,25 @@ impl PlanArguments {
         if let Some(path) = &self.output {
             output::write_json(path, &plan)?;
         }
-        if self.json {
-            return output::print_json(&plan);
-        }
-        output::print(|out| report::plan::write_plan(&plan, out))
+        let ended = match self.json {
+            true => output::print_json(&plan)?,
+            false => output::print(|out| report::plan::write_plan(&plan, out))?,
+        };
+        Ok(ended.and(is_sound))
     }
 
     /// What the cache makes of each block size, if one is asked for or published.
     fn read_caching(&self, trace: &Path) -> Result<Option<Caching>> {
         if trace.as_os_str() == operations::PUBLISHED {
+            if self.device.is_some() {
+                let error = usage_error(format!("--device does not change the times of {}", operations::PUBLISHED));
+                return Err(error.advise("omit it: they were measured, and are not those of another device"));
+            }
             return Ok(Some(Caching::published(self.cache.unwrap_or_else(Caching::largest_published))));
         }
-        self.cache.map(|cache_bytes| super::cache::caching(trace, cache_bytes, &self.device)).transpose()
+        let Some(cache_bytes) = self.cache else { return Ok(None) };
+        let device = self.device.clone().map_or_else(|| named_device(DEFAULT_DEVICE).map_err(usage_error), Ok)?;
+        super::cache::caching(trace, cache_bytes, &device).map(Some)
     }
 
     fn list(&self) -> Result<Ended> {
@@ -212,16 +226,18 @@ fn read_text(operation: &'static str, path: &Path) -> Result<String> {
         .map_err(|_| Error::new(ErrorKind::NotRecognised, operation, "it is not text").at(path))
 }
 
-fn read_operations(path: &Path) -> Result<Operations> {
+/// The operations, and whether all of them could be read.
+fn read_operations(path: &Path) -> Result<(Operations, bool)> {
     const OPERATION: &str = "read the operations";
     if path.as_os_str() == operations::PUBLISHED {
-        return Ok(Operations::published());
+        return Ok((Operations::published(), true));
     }
-    if let Some(operations) = super::trace::operations(path)? {
-        return Ok(operations);
+    if let Some(read) = super::trace::operations(path)? {
+        return Ok(read);
     }
     let text = read_text(OPERATION, path)?;
     Operations::parse(&text, &crate::units::escape_path(path))
+        .map(|operations| (operations, true))
         .map_err(|cause| Error::new(ErrorKind::NotRecognised, OPERATION, cause).at(path))
 }
 

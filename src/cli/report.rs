@@ -1,13 +1,12 @@
 //! `granulo report`: any results as one page.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+pub(super) use super::output::refuse_to_replace;
 use super::results::{Stored, read};
-use super::{Ended, output, sources, trace, usage_error};
+use super::{Ended, output, sources, trace};
 use crate::bench::result::Document;
 use crate::error::{Error, Result};
 use crate::layout::Model;
@@ -124,17 +123,6 @@ impl ReportArguments {
 /// Any error of reading it again or writing the page.
 pub(super) fn write_report(result: &Path, page: &Path) -> Result<Ended> {
     ReportArguments { results: vec![result.to_owned()], output: page.to_owned() }.run()
-}
-
-/// Refuses to replace a result by what is made of it.
-pub(super) fn refuse_to_replace<'t>(results: &[PathBuf], targets: impl IntoIterator<Item = &'t PathBuf>) -> Result<()> {
-    let file = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file);
-    let identity = |path: &Path| file(path).map(|found| (found.dev(), found.ino()));
-    let outputs: Vec<(u64, u64)> = targets.into_iter().filter_map(|target| identity(target)).collect();
-    match results.iter().find(|path| identity(path).is_some_and(|identity| outputs.contains(&identity))) {
-        Some(path) => Err(usage_error("the output would replace a result").at(path).advise("write it to another file")),
-        None => Ok(()),
-    }
 }
 
 /// Surveys under these names, side by side.

@@ -3,7 +3,11 @@
 use super::names::Names;
 use super::{Findings, Operation, Origin, Source};
 use crate::error::Result;
+use crate::progress::Progress;
 use crate::units::escape;
+
+/// Operations that are left out, one after the other, before progress is reported.
+const LOOK_EVERY: u32 = 1 << 12;
 
 /// The files of another source at or below some paths, with their numbers there, and the processes that use them.
 pub struct Below {
@@ -16,6 +20,8 @@ pub struct Below {
     /// The processes with operations on these, and the number of each, if it has one, by that in the other source.
     processes: Names,
     numbers: Vec<Option<u32>>,
+    /// Of whoever reads, who sees nothing of what is left out.
+    progress: Option<Progress>,
 }
 
 impl std::fmt::Debug for Below {
@@ -41,9 +47,25 @@ impl Below {
             kept: Vec::new(),
             processes: Names::default(),
             numbers: Vec::new(),
+            progress: None,
         };
         below.find_origin();
         below
+    }
+
+    /// Also reports how far the other source was read while nothing is kept, and ends if a stop is requested then.
+    pub fn with_progress(self, progress: Progress) -> Below {
+        Below { progress: Some(progress), ..self }
+    }
+
+    /// Reports how far the other source was read; returns whether a stop was requested.
+    fn should_stop(&self) -> bool {
+        self.progress.as_ref().is_some_and(|progress| {
+            let (read_bytes, size_bytes) = self.inner.progress();
+            progress.set(0, read_bytes);
+            progress.set_total(size_bytes.unwrap_or(0));
+            progress.should_stop()
+        })
     }
 
     /// Brings the origin up to date: some sources know all of it only at their end.
@@ -80,9 +102,14 @@ impl Below {
 
 impl Source for Below {
     fn next(&mut self) -> Result<Option<Operation>> {
+        let mut left_out = 0u32;
         while let Some(operation) = self.inner.next()? {
             if operation.file.is_some_and(|file| self.keeps(file)) {
                 return Ok(Some(Operation { process: self.process(operation.process), ..operation }));
+            }
+            left_out = left_out.wrapping_add(1);
+            if left_out.is_multiple_of(LOOK_EVERY) && self.should_stop() {
+                break;
             }
         }
         self.find_origin();
@@ -102,6 +129,33 @@ impl Source for Below {
 mod tests {
     use super::*;
     use crate::trace::{Kind, Listed};
+
+    /// Operations without files, and without an end.
+    struct Endless(Listed);
+
+    impl Source for Endless {
+        fn next(&mut self) -> Result<Option<Operation>> {
+            Ok(Some(Operation::new(0, 0, Kind::Sync)))
+        }
+
+        fn findings(&self) -> Findings<'_> {
+            self.0.findings()
+        }
+
+        fn progress(&self) -> (u64, Option<u64>) {
+            (7, Some(9))
+        }
+    }
+
+    #[test]
+    fn a_source_of_which_nothing_is_kept_can_be_stopped() {
+        let progress = Progress::default();
+        progress.stop();
+        let endless = Box::new(Endless(Listed::new("test")));
+        let mut below = Below::new(endless, vec![b"/a".to_vec()]).with_progress(progress.clone());
+        assert_eq!(below.next().unwrap(), None);
+        assert_eq!((progress.snapshot().bytes, progress.snapshot().total), (7, 9));
+    }
 
     #[test]
     fn only_what_is_below_is_kept() {

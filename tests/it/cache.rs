@@ -341,6 +341,22 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
     let file = sandbox.path().join("no-file");
     fs::create_dir(&file).unwrap();
     run(args!["cache", &trace, "-o", &file]).ended(2);
+    run(args!["cache", &trace, "--report", sandbox.path().join("nothere/page.html")]).ended(2);
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_printed() {
+    if !Path::new("/dev/full").exists() {
+        return skip("there is no /dev/full");
+    }
+    let sandbox = sandbox();
+    let trace = trace_in(sandbox.path(), &strace_of(&requests(100)));
+    let printed = run(args!["cache", &trace, "--quiet"]).ended(0);
+    for option in ["-o", "--report"] {
+        let ran = run(args!["cache", &trace, "--quiet", option, "/dev/full"]).ended(1);
+        assert_eq!(ran.text(), printed.text());
+        assert!(ran.said().contains("/dev/full: No space left on device"), "{}", ran.said());
+    }
 }
 
 #[test]

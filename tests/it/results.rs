@@ -210,6 +210,27 @@ fn a_source_is_not_replaced_by_a_result() {
         assert!(ran.said().contains("would replace a result"), "{arguments:?}: {}", ran.said());
         assert!(fs::read(&one).unwrap() == before, "{arguments:?}");
     }
+    // Nor what is read besides, or by a command that measures.
+    let [trace, other, place] = ["trace", "other", "place"].map(|name| sandbox.path().join(name));
+    fs::write(&trace, "of weeks").unwrap();
+    fs::write(&other, "of weeks").unwrap();
+    for arguments in [
+        args!["trace", "read", &trace, "-o", &trace],
+        args!["trace", "read", &trace, "--report", &trace],
+        args!["cache", &trace, "-o", &trace],
+        args!["cache", &trace, "--beside", &other, "--report", &other],
+        args!["plan", "vu-2005", "--trace", &trace, "-o", &trace],
+        args!["plan", "vu-2005", "--prices", &other, "--report", &other],
+        args!["bench", "pack", &place, "--source", &other, "-o", &other],
+        args!["bench", "metadata", &place, "--source", &other, "--report", &other],
+    ] {
+        let ran = run(&arguments).ended(2);
+        assert!(ran.said().contains("would replace a result"), "{arguments:?}: {}", ran.said());
+        for read in [&trace, &other] {
+            assert_eq!(fs::read_to_string(read).unwrap(), "of weeks", "{arguments:?}");
+        }
+    }
+    assert!(!place.exists());
     // What is no file can be both.
     run(args!["show", "/dev/null", "--report", "/dev/null"]).ended(2);
     run(args!["compare", &one, &two, "-o", "/dev/stdout"]).ended(0);

@@ -112,6 +112,8 @@ fn a_truncated_trace_gives_what_is_whole() {
     let cut = run(args!["trace", "read", &own, "--json"]).ended(1).json();
     assert_eq!((&cut["operations"], problem(&cut, "truncated")), (&65_536.into(), 1));
     assert!(run(args!["trace", "read", &own]).ended(1).text().contains("truncated"));
+    let planned = run(args!["plan", "vu-2005", "--model", "ext4", "--trace", &own, "--json"]).ended(1);
+    assert!(planned.said().contains("could not be read") && planned.json()["operations"].is_object(), "{planned:?}");
     let text = fs::read(&trace).unwrap();
     fs::write(&trace, &text[..text.len() / 2]).unwrap();
     let cut = run(args!["trace", "read", &trace, "--json"]).ended(1).json();
@@ -273,6 +275,33 @@ fn a_recorded_command_keeps_its_status_and_its_output() {
     assert!(missing.said().contains("granulo-no-such-command"), "{}", missing.said());
     let without = finish(granulo().env("PATH", "/nowhere").args(["trace", "record", "--", "true"])).ended(2);
     assert!(without.said().contains("install the package strace"), "{}", without.said());
+}
+
+#[test]
+fn a_command_of_which_no_file_counts_keeps_its_status() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = sandbox();
+    let own = sandbox.path().join("t.gtrace");
+    let ran = run(args!["trace", "record", "--below", "/nowhere", "-o", &own, "--", "sh", "-c", "exit 3"]).ended(3);
+    assert!(ran.said().contains("wrote ") && own.exists(), "{}", ran.said());
+    let ran = run(args!["trace", "record", "--below", "/nowhere", "--json", "--", "sh", "-c", "exit 3"]).ended(3);
+    assert_eq!(ran.json()["operations"], 0);
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_known_before_the_command_runs() {
+    let sandbox = sandbox();
+    let [made, kept] = ["made", "kept"].map(|name| sandbox.path().join(name));
+    for option in ["-o", "--report", "--keep-strace"] {
+        let ran = run(args!["trace", "record", option, "/none/x", "--", "touch", &made]).ended(2);
+        assert!(ran.said().contains("/none/x"), "{option}: {}", ran.said());
+        assert!(!made.exists(), "{option}");
+    }
+    // Nothing is left of what could be.
+    run(args!["trace", "record", "-o", &kept, "--report", "/none/x", "--", "touch", &made]).ended(2);
+    assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+use super::output::refuse_to_replace;
 use super::progress::during;
 use super::trace::opening::Opening;
 use super::trace::{count, only_below};
 use super::{Ended, output, signals, usage_error};
 use crate::bench;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::write_atomically;
 use crate::mrc::device::{self, Device};
 use crate::mrc::policy::Policy;
 use crate::mrc::study::{self, Study, StudyRequest, Writes};
@@ -101,10 +101,10 @@ pub(super) struct CacheArguments {
     beside: Option<PathBuf>,
 
     /// Write the result to this file, as JSON
-    #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
+    #[arg(short, long, value_name = "FILE.json", value_parser = output::target(), help_heading = "Results")]
     output: Option<PathBuf>,
     /// Write a self-contained HTML page to this file
-    #[arg(long, value_name = "FILE.html", help_heading = "Results")]
+    #[arg(long, value_name = "FILE.html", value_parser = output::target(), help_heading = "Results")]
     report: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long, help_heading = "Results")]
@@ -207,10 +207,12 @@ fn in_order(mut sizes: Vec<u64>) -> Vec<u64> {
 
 impl CacheArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        let read: Vec<PathBuf> = std::iter::once(&self.opening.trace).chain(&self.beside).cloned().collect();
+        refuse_to_replace(&read, self.output.iter().chain(&self.report))?;
         let bench_result = self.beside.as_deref().map(BenchResult::open).transpose()?;
         let mut request = self.request(bench_result.as_ref())?;
-        let mut source = only_below(self.opening.open()?, &self.below)?;
         let progress = signals::progress()?;
+        let mut source = only_below(self.opening.open()?, &self.below, Some(&progress))?;
         if let Some(path) = &self.measure {
             request.device = bench::device::measure(path, progress.stop_flag())?;
         }
@@ -223,7 +225,9 @@ impl CacheArguments {
             };
             study::run(&request, &mut next, &progress)
         });
-        let found = read?;
+        let mut found = read?;
+        // The filter ends as the trace does.
+        found.complete &= self.below.is_empty() || !progress.should_stop();
         let bases = bench_result.as_ref().filter(|_| self.base.is_none()).map(|of| of.bases_seconds(&request, &found));
         if let Some(base) = bases.as_ref().and_then(|bases| bases.first()) {
             // The pass does not depend on it. The study takes that of the first file system.
@@ -317,23 +321,27 @@ impl CacheArguments {
         if !study.complete {
             warnings.push("interrupted; the result is that of the trace until then".to_owned());
         }
+        // What took hours is printed also if it cannot be written.
+        let mut failed = Vec::new();
         if let Some(path) = &self.output {
-            write_atomically(path, |out| {
-                serde_json::to_writer(&mut *out, study)?;
-                out.write_all(b"\n")
-            })?;
-            output::note(&format!("wrote {}", escape_path(path)));
+            match output::write_json(path, study) {
+                Ok(()) => output::note(&format!("wrote {}", escape_path(path))),
+                Err(error) => failed.push(error),
+            }
         }
         if let Some(page) = &self.report {
             let studies = std::slice::from_ref(study);
-            output::write_page(page, |out| report::cache_page::write(studies, super::now(), out))?;
+            let written = output::write_page(page, |out| report::cache_page::write(studies, super::now(), out));
+            failed.extend(written.err());
         }
-        match self.json {
-            true => output::print_json(study)?,
-            false => output::print(|out| report::cache::write_study(study, out))?,
+        let printed = match self.json {
+            true => output::print_json(study),
+            false => output::print(|out| report::cache::write_study(study, out)),
         };
+        failed.iter().for_each(output::complain);
+        printed?;
         warnings.iter().for_each(|warning| output::warn(warning));
-        Ok(if warnings.is_empty() { Ended::Well } else { Ended::Amiss })
+        Ok(if warnings.is_empty() && failed.is_empty() { Ended::Well } else { Ended::Amiss })
     }
 }
 

@@ -38,7 +38,7 @@ impl Live<'_> {
         };
         let below = escape_path(recording.below());
         let name = if self.command.is_empty() { below.clone() } else { typed(self.command) };
-        let mut source = self.counting.of(Box::new(recording))?;
+        let mut source = self.counting.of(Box::new(recording), None)?;
         let source = &mut *source;
         let mut target = self.output.map(|path| TraceOutput::create(path, source)).transpose()?;
         let command = match self.command {

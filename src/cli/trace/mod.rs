@@ -77,14 +77,19 @@ impl Counting {
         Options { gap_ns: (self.gap * 1e9) as u64, maps_are_reads: self.maps_as_reads }
     }
 
-    /// The source without what should not count.
-    fn of(&self, source: Box<dyn Source>) -> Result<Box<dyn Source>> {
-        only_below(source, &self.below)
+    /// The source without what should not count; see [`only_below`].
+    fn of(&self, source: Box<dyn Source>, progress: Option<&Progress>) -> Result<Box<dyn Source>> {
+        only_below(source, &self.below, progress)
     }
 }
 
-/// The operations of a source on files at or below some paths; all of them without paths.
-pub(super) fn only_below(source: Box<dyn Source>, paths: &[PathBuf]) -> Result<Box<dyn Source>> {
+/// The operations of a source on files at or below some paths; all of them without paths. They end early if `progress`
+/// is asked to stop: without one, where the source itself ends.
+pub(super) fn only_below(
+    source: Box<dyn Source>,
+    paths: &[PathBuf],
+    progress: Option<&Progress>,
+) -> Result<Box<dyn Source>> {
     use std::os::unix::ffi::OsStrExt;
     if paths.is_empty() {
         return Ok(source);
@@ -97,7 +102,11 @@ pub(super) fn only_below(source: Box<dyn Source>, paths: &[PathBuf]) -> Result<B
         Ok(path.as_os_str().as_bytes().to_vec())
     };
     let paths = paths.iter().map(path).collect::<Result<Vec<_>>>()?;
-    Ok(Box::new(Below::new(source, paths)))
+    let below = Below::new(source, paths);
+    Ok(Box::new(match progress {
+        Some(progress) => below.with_progress(progress.clone()),
+        None => below,
+    }))
 }
 
 /// The destination of a trace in granulo's own format.
@@ -254,11 +263,12 @@ fn pass_all(source: &mut dyn Source, path: &Path) -> Result<Summary> {
     Ok(summary)
 }
 
-/// The sizes of whole-file operations of a trace, for a plan; `None` where the file is not a trace.
+/// The sizes of whole-file operations of a trace, for a plan, and whether all of it could be read; `None` where the
+/// file is not a trace.
 ///
 /// # Errors
 /// Any error of reading it; a trace with neither reads nor writes.
-pub(super) fn operations(path: &Path) -> Result<Option<Operations>> {
+pub(super) fn operations(path: &Path) -> Result<Option<(Operations, bool)>> {
     let input = Input::open(path)?;
     let Some(format) = detect(input.head()) else { return Ok(None) };
     let mut source = source_of(input, Some(format))?;
@@ -270,6 +280,6 @@ pub(super) fn operations(path: &Path) -> Result<Option<Operations>> {
             output::warn(&format!("{} has no {what}: their shares are 0", escape_path(path)));
         }
     }
-    say_if_damaged(&*source, path);
-    Ok(Some(Operations { name: escape_path(path), reads, writes, span_seconds }))
+    let is_sound = say_if_damaged(&*source, path);
+    Ok(Some((Operations { name: escape_path(path), reads, writes, span_seconds }, is_sound)))
 }

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::opening::Opening;
 use super::{Counting, TraceOutput, pass, refuse_nothing, show, write_report};
+use crate::cli::output::refuse_to_replace;
 use crate::cli::{Ended, output, signals};
 use crate::error::Result;
 use crate::units::escape_path;
@@ -27,10 +28,10 @@ pub(super) struct ReadArguments {
     #[command(flatten)]
     counting: Counting,
     /// Also write the trace to this file, in the .gtrace format
-    #[arg(short, long, value_name = "FILE.gtrace")]
+    #[arg(short, long, value_name = "FILE.gtrace", value_parser = output::target())]
     output: Option<PathBuf>,
     /// Write a self-contained HTML page to this file
-    #[arg(long, value_name = "FILE.html")]
+    #[arg(long, value_name = "FILE.html", value_parser = output::target())]
     report: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
@@ -39,9 +40,10 @@ pub(super) struct ReadArguments {
 
 impl ReadArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let mut source = self.counting.of(self.opening.open_or_published()?)?;
-        let source = &mut *source;
+        refuse_to_replace(std::slice::from_ref(&self.opening.trace), self.output.iter().chain(&self.report))?;
         let progress = signals::progress()?;
+        let mut source = self.counting.of(self.opening.open_or_published()?, Some(&progress))?;
+        let source = &mut *source;
         let mut target = self.output.as_deref().map(|path| TraceOutput::create(path, source)).transpose()?;
         let summary = pass(source, self.counting.options(), target.as_mut(), &progress, false)?;
         let interrupted = progress.should_stop();

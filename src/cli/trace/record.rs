@@ -148,19 +148,19 @@ const CALLS: [&str; 104] = [
 )]
 pub(super) struct RecordArguments {
     /// Write the trace to this file, in the .gtrace format; without it, only a summary is printed
-    #[arg(short, long, value_name = "FILE.gtrace")]
+    #[arg(short, long, value_name = "FILE.gtrace", value_parser = output::target())]
     output: Option<PathBuf>,
     /// Record the file operations of all processes on the mount of this path, at or below it, until Ctrl-C or the end
     /// of COMMAND; needs root, slows nothing down, but sees only whole-file operations
     #[arg(long, value_name = "PATH", conflicts_with = "keep_strace")]
     mount: Option<PathBuf>,
     /// Also keep the output of strace in this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::target())]
     keep_strace: Option<PathBuf>,
     #[command(flatten)]
     counting: Counting,
     /// Write a self-contained HTML page to this file
-    #[arg(long, value_name = "FILE.html")]
+    #[arg(long, value_name = "FILE.html", value_parser = output::target())]
     report: Option<PathBuf>,
     /// Print the summary as JSON; the standard output of COMMAND goes to standard error
     #[arg(long)]
@@ -206,17 +206,19 @@ impl RecordArguments {
             drop(writer);
             status
         });
+        let heard = first_pid.clone();
         let stream = StraceOutput { stream: reader, kept, digits: Some(String::new()), first_pid };
         let source = strace::Reader::new(Input::new("strace".as_ref(), stream, None)?)
             .with_command(typed(&self.command))
             .on_host(host());
-        let mut source = self.counting.of(Box::new(source))?;
+        let mut source = self.counting.of(Box::new(source), None)?;
         let source = &mut *source;
         let mut target = self.output.as_deref().map(|path| TraceOutput::create(path, source)).transpose()?;
         let summary = pass(source, self.counting.options(), target.as_mut(), &Progress::default(), true)?;
         let status = waiting.join().map_err(|_| Error::new(ErrorKind::Io, OPERATION, "could not wait for strace"))?;
         let status = status.map_err(fail)?;
-        if source.processes().is_empty() && !status.success() {
+        // It names a process as soon as the command runs, whatever of it is kept.
+        if heard.load(Ordering::Relaxed) == 0 && !status.success() {
             let cause = format!("strace could not run the command ({status}); see its message above");
             return Err(Error::new(ErrorKind::Io, OPERATION, cause));
         }

@@ -107,7 +107,7 @@ pub(super) fn kind(word: &[u8]) -> Option<Kind> {
         b"exec" => return Some(Kind::Execute),
         b"getattr" | b"fstat" => return Some(Kind::Stat),
         b"lookup" | b"access" => return Some(Kind::Lookup),
-        b"readdir" => return Some(Kind::ReadDirectory),
+        b"readdir" | b"read_directory" | b"read-directory" | b"read directory" => return Some(Kind::ReadDirectory),
         b"mkdir" => return Some(Kind::MakeDirectory),
         b"unlink" | b"delete" | b"rmdir" => return Some(Kind::Unlink),
         b"setattr" | b"chmod" => return Some(Kind::SetAttributes),
@@ -164,6 +164,9 @@ mod tests {
     fn every_kind_can_be_written() {
         for known in Kind::ALL {
             assert_eq!(kind(known.name().to_uppercase().as_bytes()), Some(known));
+            // The words of documents are those that METHOD.md promises.
+            let word = serde_json::to_value(known).unwrap();
+            assert_eq!(kind(word.as_str().unwrap().as_bytes()), Some(known), "{word}");
         }
         for (word, known) in [("WS", Kind::Write), ("list-directory", Kind::ReadDirectory), ("Flush", Kind::Sync)] {
             assert_eq!(kind(word.as_bytes()), Some(known));

@@ -105,6 +105,28 @@ fn calls_of_version_3_are_operations() {
 }
 
 #[test]
+fn calls_of_other_programs_are_left_out_with_their_replies() {
+    // A lock of a client, and a callback of the server, on ports that also have NFS.
+    let lock = "rpc.xid=0x7 rpc.program=100021 rpc.programversion=4 rpc.procedure=2";
+    let callback = "rpc.xid=0x8 rpc.program=1073741824 rpc.programversion=1 rpc.procedure=1";
+    let answered = |from: &str, to: &str, message: &str| {
+        let reply = format!("rpc.msgtyp=1 rpc.replystat=0 rpc.state_accept=0 {message}");
+        packet("104.0", from, to, &[&format!("rpc.msgtyp=0 {message}")]) + &packet("104.1", to, from, &[&reply])
+    };
+    let others = answered("10.0.0.7", "10.0.0.1", lock) + &answered("10.0.0.1", "10.0.0.9", callback);
+    let (list, reader) = told(&(version_3() + &others));
+    assert_eq!(list, told(&version_3()).0);
+    assert!(reader.problems().is_empty(), "{:?}", reader.problems());
+    assert_eq!(reader.processes().len(), 1);
+    // A call of version 2 counts once.
+    let version_2 =
+        answered("10.0.0.7", "10.0.0.1", "rpc.xid=0x9 rpc.program=100003 rpc.programversion=2 rpc.procedure=6");
+    let (_, reader) = told(&(version_3() + &version_2));
+    let of = |trouble| reader.problems().of(trouble);
+    assert_eq!((of(Trouble::UnknownCall), of(Trouble::Unmatched)), (1, 0), "{:?}", reader.problems());
+}
+
+#[test]
 fn calls_of_version_4_have_several_operations() {
     let text = [
         call(
@@ -237,6 +259,30 @@ fn a_reply_that_never_comes_does_not_hold_a_call_for_ever() {
     }
     assert!(most <= 302, "{most}");
     assert_eq!(reader.problems().of(Trouble::Unfinished), 1000);
+}
+
+#[test]
+fn a_lost_reply_ends_no_call_that_gets_its_own() {
+    let message = |xid: u32| format!("rpc.xid={xid:#x} rpc.programversion=3");
+    let call_of = |xid: u32, time: u32| {
+        let rest = "rpc.procedure=6 nfs.fh.hash=0xb nfs.fhandle=0b:0b nfs.offset3=0 nfs.count3=512";
+        call(&format!("1000.{time:06}"), &format!("{} {rest}", message(xid)))
+    };
+    let reply_to = |xid: u32, time: u32| {
+        reply(&format!("1000.{time:06}"), &format!("{} nfs.status3=0 nfs.count3=100", message(xid)))
+    };
+    let pairs = 2 * MOST_PENDING as u32;
+    // Each reply comes after the next call.
+    let mut text = call_of(1_000_000, 0) + &call_of(0, 1);
+    for number in 1..=pairs {
+        text += &call_of(number, 10 * number);
+        text += &reply_to(number - 1, 10 * number + 1);
+    }
+    text += &reply_to(pairs, 10 * pairs + 10);
+    let (operations, reader) = read(text + "</pdml>\n");
+    let of = |trouble| reader.problems().of(trouble);
+    assert_eq!((of(Trouble::Unfinished), of(Trouble::Unmatched)), (1, 0), "{:?}", reader.problems());
+    assert_eq!(operations.iter().filter(|operation| operation.length_bytes == 100).count(), pairs as usize + 1);
 }
 
 proptest! {

@@ -291,9 +291,12 @@ impl<'a> Doing<'a> {
         };
         let read_at = at(self.argument(input_offset));
         let write_at = output_offset.map_or(At::Opening, |offset| at(self.argument(offset)));
+        let (duration, before) = (self.context.duration_ns, self.world.done.len());
         self.transfer(Kind::Read, input, read_at);
-        // The time covers both together: it counts once.
-        let duration = self.context.duration_ns.take();
+        // The time covers both together: it counts once, for the read unless that is of no file.
+        if self.world.done.iter().skip(before).any(|done| done.kind == Kind::Read) {
+            self.context.duration_ns = None;
+        }
         self.transfer(Kind::Write, output, write_at);
         self.context.duration_ns = duration;
     }
@@ -421,6 +424,9 @@ impl<'a> Doing<'a> {
 
     /// Requests to io_uring are seen without their contents.
     fn ring(&mut self, requests: u64) {
+        if requests == 0 {
+            return;
+        }
         let (line, name) = (self.line, self.call.name);
         self.problems
             .count_many(Trouble::NotTraced, requests, || format!("line {line}: {}", String::from_utf8_lossy(name)));
@@ -574,10 +580,7 @@ impl<'a> Doing<'a> {
                 let closes_on_exec = self.call.arguments.iter().any(|argument| argument.ends_with(b"CLOEXEC"));
                 self.not_files(&self.call.result.into_iter().collect::<Vec<_>>(), closes_on_exec);
             }
-            b"io_uring_setup" => {
-                self.not_files(&self.call.result.into_iter().collect::<Vec<_>>(), true);
-                self.ring(0);
-            }
+            b"io_uring_setup" => self.not_files(&self.call.result.into_iter().collect::<Vec<_>>(), true),
             b"io_uring_enter" => self.ring(self.returned()),
             b"io_submit" => self.ring(self.returned()),
             _ => self.unknown(),

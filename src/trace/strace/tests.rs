@@ -243,6 +243,22 @@ fn appending_and_copying_in_the_kernel_have_offsets() {
 }
 
 #[test]
+fn the_time_of_a_copy_counts_once() {
+    let times = |text: &str| {
+        let mut reader = Reader::new(Input::of_bytes(text.as_bytes().to_vec()).unwrap());
+        let operations = std::iter::from_fn(|| reader.next().unwrap());
+        operations.map(|operation| (operation.kind, operation.duration_ns)).collect::<Vec<_>>()
+    };
+    let half = Some(500_000_000);
+    assert_eq!(times("1 splice(3<pipe:[5]>, NULL, 4</a>, NULL, 9, 0) = 9 <0.5>\n"), [(Kind::Write, half)]);
+    assert_eq!(times("1 sendfile(4<socket:[5]>, 3</a>, NULL, 9) = 9 <0.5>\n"), [(Kind::Read, half)]);
+    assert_eq!(
+        times("1 copy_file_range(3</a>, NULL, 4</b>, NULL, 9, 0) = 9 <0.5>\n"),
+        [(Kind::Read, half), (Kind::Write, None)]
+    );
+}
+
+#[test]
 fn a_seek_to_an_unknown_place_makes_the_offset_unknown() {
     let text = r#"
 1 open("/a", O_RDONLY) = 3
@@ -425,6 +441,8 @@ fn what_is_wrong_is_counted_and_the_rest_stands() {
         troubles("1 io_uring_setup(8, {flags=0}) = 4\n1 io_uring_enter(4, 3, 1, 0, NULL, 8) = 3\n"),
         count(Trouble::NotTraced, 3)
     );
+    let refused = "1 io_uring_setup(8, {flags=0}) = -1 EPERM (Operation not permitted)\n1 sync() = 0\n";
+    assert_eq!(troubles(refused), BTreeMap::new());
     assert_eq!(troubles(&format!("1 {}\n1 sync() = 0\n", "x".repeat(2 << 20))), count(Trouble::Unreadable, 1));
     assert_eq!(read(&format!("1 {}\n1 sync() = 0\n", "x".repeat(2 << 20))).0, ["sync"]);
     assert_eq!(
