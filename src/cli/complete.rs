@@ -135,12 +135,15 @@ fn keys(before: &[OsString], current: &str) -> Option<Vec<String>> {
     let lead = current.strip_suffix(typed)?;
     let store = Store::open_read_only(Path::new(home)).ok()?;
     let key = if directory.is_empty() { Key::root() } else { Key::parse(directory).ok()? };
+    // Scripts insert them unquoted: what a shell or a terminal would interpret is typed by hand, and so is what looks
+    // like an option.
+    let is_plain = |it: char| it.is_alphanumeric() || "-_./+,:=@%".contains(it);
     let mut keys = Vec::new();
     for listed in store.list(&key).ok()? {
         let listed = listed.ok()?;
         let name = std::str::from_utf8(listed.key.name()?).unwrap_or_default();
-        // Names that would need quotes or could not be printed are typed by hand.
-        if name.is_empty() || !name.starts_with(typed) || name.chars().any(|it| it.is_control() || it.is_whitespace()) {
+        let is_option = lead.is_empty() && name.starts_with('-');
+        if name.is_empty() || !name.starts_with(typed) || !name.chars().all(is_plain) || is_option {
             continue;
         }
         let is_directory = ObjectType::of(&listed.entry) == ObjectType::Directory;
@@ -238,12 +241,14 @@ mod tests {
         let home = place.path().join("store");
         let store = Store::create(&home, &Plan::default()).unwrap();
         let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
-        for name in ["a/one", "a/only/x", "a/with space", "b"] {
+        let hostile = ["a/x;y", "a/$(z)", "a/`z`", "a/\u{202e}b", "a/~", "-rf"];
+        for name in ["a/one", "a/only/x", "a/with space", "b"].into_iter().chain(hostile) {
             store.put(&Key::parse(name).unwrap(), &attributes, b"").unwrap();
         }
         drop(store);
         let of = |rest: &str| candidates(&words(&format!("store {}", rest.replace('S', home.to_str().unwrap()))));
         assert_eq!(of("get S "), ["a/", "b"]);
+        assert_eq!(of("get S a/"), ["a/one", "a/only/"]);
         assert_eq!(of("get -q S a/o"), ["a/one", "a/only/"]);
         assert_eq!(of("rm S b a/w"), Vec::<String>::new());
         assert_eq!(of("put S b "), Vec::<String>::new());

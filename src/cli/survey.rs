@@ -1,5 +1,7 @@
 //! `granulo survey`: measure a tree.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use crate::survey::run::{
 };
 use crate::survey::source::STANDARD_INPUT;
 use crate::survey::{HardLinks, Method, Options, Snapshots, Survey, fsstats};
-use crate::units::{escape, escape_path, parse_size};
+use crate::units::{escape, is_printable, parse_size};
 
 /// Measure the files below PATHs in one pass: sizes, space, ages, names, and where the small files are
 ///
@@ -361,7 +363,7 @@ impl SurveyArguments {
         }
         if let Some(path) = &checkpoint {
             // Also where nothing but errors is wanted: it is not complete.
-            let path = escape_path(path);
+            let path = word(path);
             output::note(&format!("interrupted; resume with: granulo survey --resume {path}{}", self.results_again()));
         } else if !survey.origin.complete {
             output::note(match survey.origin.method {
@@ -384,7 +386,7 @@ impl SurveyArguments {
         if all_written && (self.output.is_some() || self.resume.is_none()) {
             existing.for_each(|path| Checkpoint::discard(path));
         } else if let Some(path) = existing.next() {
-            let path = escape_path(path);
+            let path = word(path);
             output::note(&format!(
                 "the checkpoint is kept; write the survey with: granulo survey --resume {path} -o FILE"
             ));
@@ -394,8 +396,8 @@ impl SurveyArguments {
     /// The options that a resumed survey needs again to write the same results.
     fn results_again(&self) -> String {
         let named = [("-o", &self.output), ("--report", &self.report), ("--fsstats", &self.fsstats)];
-        let given = named.iter().filter_map(|(flag, path)| path.as_ref().map(|path| (*flag, escape_path(path))));
-        let name = self.name.iter().map(|name| ("--name", escape(name.as_bytes())));
+        let given = named.iter().filter_map(|(flag, path)| path.as_ref().map(|path| (*flag, word(path))));
+        let name = self.name.iter().map(|name| ("--name", word(name)));
         given.chain(name).map(|(flag, value)| format!(" {flag} {value}")).collect()
     }
 
@@ -426,4 +428,53 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
+}
+
+/// A name as a word of a command line for a shell, with nothing that a terminal would interpret.
+fn word(name: impl AsRef<OsStr>) -> String {
+    let bytes = name.as_ref().as_bytes();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.is_empty() && text.chars().all(is_plain) => text.to_owned(),
+        Ok(text) if text.chars().all(is_printable) => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => {
+            let character = |byte: &u8| match byte {
+                b'\'' | b'\\' => format!("\\{}", char::from(*byte)),
+                b' '..=b'~' => char::from(*byte).to_string(),
+                _ => format!("\\x{byte:02x}"),
+            };
+            format!("$'{}'", bytes.iter().map(character).collect::<String>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        survey: SurveyArguments,
+    }
+
+    #[test]
+    fn the_options_to_resume_with_are_words_of_a_shell() {
+        let again =
+            |words: &[&str]| Arguments::try_parse_from([&["survey"], words].concat()).unwrap().survey.results_again();
+        assert_eq!(again(&["-o", "/srv/a.json"]), " -o /srv/a.json");
+        assert_eq!(again(&["-o", "a b.json", "--name", "it's"]), r" -o 'a b.json' --name 'it'\''s'");
+        for (name, expected) in [
+            (&b"a;b"[..], "'a;b'"),
+            ("ä\\".as_bytes(), "'ä\\'"),
+            (b"", "''"),
+            (b"a\n'\\", r"$'a\x0a\'\\'"),
+            (b"\xff b", r"$'\xff b'"),
+            ("\u{202e}".as_bytes(), r"$'\xe2\x80\xae'"),
+        ] {
+            assert_eq!(word(OsStr::from_bytes(name)), expected);
+        }
+    }
 }

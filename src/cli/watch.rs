@@ -10,7 +10,7 @@ use super::survey::HardLinkChoice;
 use super::{Ended, output, signals};
 use crate::error::{Error, Result};
 use crate::io::{check_target, write_atomically};
-use crate::progress::Snapshot;
+use crate::progress::{Progress, Snapshot};
 use crate::report::page;
 use crate::scan::default_threads;
 use crate::survey::file::{Detail, write};
@@ -112,7 +112,7 @@ impl WatchArguments {
         let progress = signals::progress()?;
         let wanted_now = signals::wanted_now()?;
         let request = self.request();
-        let mut results = Results { arguments: &self, failure: None };
+        let mut results = Results { arguments: &self, progress: &progress, failure: None };
         let watched = during(self.quiet, &progress, words(), || watch(&request, &progress, &wanted_now, &mut results));
         if !watched? {
             output::note("interrupted during a scan: there is no state to write");
@@ -146,9 +146,10 @@ impl WatchArguments {
     }
 }
 
-/// Writes the documents; remembers whether the last one failed.
+/// Writes the documents; remembers whether the last one failed. Asks for a stop when nobody can get the next.
 struct Results<'a> {
     arguments: &'a WatchArguments,
+    progress: &'a Progress,
     failure: Option<Error>,
 }
 
@@ -156,6 +157,7 @@ impl Observer for Results<'_> {
     fn document(&mut self, document: &Document<'_>) {
         let WatchArguments { mount, output, report, json, prometheus: metrics, by_directory, by_owner, .. } =
             self.arguments;
+        let is_only_printed = output.is_none() && report.is_none() && metrics.is_none();
         let survey = output.iter().map(|path| write_atomically(path, |out| write(document.survey, Detail::Full, out)));
         // Metrics outlive the directory in which the command was typed.
         let mount = escape_path(&mount.canonicalize().unwrap_or_else(|_| mount.clone()));
@@ -165,7 +167,14 @@ impl Observer for Results<'_> {
         });
         let surveys = std::slice::from_ref(document.survey);
         let page = report.iter().map(|path| write_atomically(path, |out| page::write(surveys, super::now(), out)));
-        let line = json.then(|| output::print_document(|out| write(document.survey, Detail::Full, out)).map(drop));
+        let print = || -> Result<()> {
+            let is_read = output::print_one_of_many(|out| write(document.survey, Detail::Full, out))?;
+            if !is_read && is_only_printed {
+                self.progress.stop();
+            }
+            Ok(())
+        };
+        let line = json.then(print);
         let failure = survey.chain(metrics).chain(page).chain(line).filter_map(Result::err).reduce(|first, _| first);
         // The same failure is not repeated every minute.
         match (&failure, &self.failure) {

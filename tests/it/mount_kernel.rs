@@ -43,6 +43,15 @@ fn the_next_mount_removes_the_image_of_one_that_was_killed() {
 }
 
 #[test]
+fn options_of_a_server_are_refused() {
+    let (_sandbox, [store, at]) = place();
+    for option in ["commit=1s", "free=1m", "log=/x"] {
+        let ran = run(["mount", "--kernel", "-o", option, &store, &at]).ended(2);
+        assert!(ran.said().contains("has no server: commit=, free= and log="), "{option}: {}", ran.said());
+    }
+}
+
+#[test]
 fn attributes_that_do_not_fit_are_said() {
     let (_sandbox, [store, at]) = place();
     let xattrs = (0..5).map(|number| (format!("user.{number}").into_bytes(), vec![b'A'; 60_000])).collect();

@@ -2,14 +2,14 @@
 //! the page that `granulo report` makes of that file.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::args;
-use crate::harness::{Ran, complains, run, sandbox};
+use crate::harness::{Ran, complains, finish, granulo, run, sandbox, skip};
 use crate::results::data;
 use crate::store_cli::{on, put, store};
 use crate::store_place::{Place, bytes, find, flip};
@@ -122,6 +122,7 @@ fn every_command_writes_what_it_prints_as_json() {
     fs::remove_dir_all(&place.devices[3]).unwrap();
     let rebuild = args!["rebuild", home, "--device", "3", "--onto", place.path("new")];
     let planned = writes(&place, "rebuild", [rebuild.clone(), args!["--dry-run"]].concat());
+    assert_eq!(planned["home"], place.home.to_str().unwrap());
     let rebuilt = writes(&place, "rebuild", rebuild);
     assert_eq!((&planned["done"], &rebuilt["done"], &rebuilt["complete"]), (&false.into(), &true.into(), &true.into()));
 }
@@ -228,6 +229,34 @@ fn an_error_replaces_the_last_result() {
         let ran = on(command, &nothing, args!["-o", &file, "--json"]).ended(2);
         assert!(fs::read(&file).unwrap() == ran.stdout, "{}", ran.text());
     }
+}
+
+#[test]
+fn a_result_that_was_written_stays_where_it_cannot_be_printed() {
+    if !Path::new("/dev/full").exists() {
+        return skip("there is no /dev/full");
+    }
+    let (sandbox, home) = store();
+    let [file, page] = ["f.json", "f.html"].map(|name| sandbox.path().join(name));
+    put(&home, "key", b"content that is damaged");
+    let (path, at) = find(&home.join("segments"), b"is damaged").unwrap();
+    let fails = |command: &str, more: &[&str]| {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let arguments = args!["store", command, &home, "-o", &file, "--report", &page];
+        let ran = finish(granulo().args(arguments).args(more).stdout(full)).ended(2);
+        complains(&ran, &["standard output", "No space left on device"]);
+        assert_ne!(data(&page)["document"]["kind"], "Store error");
+        let written = document(&file);
+        assert_eq!(written["schema"], format!("granulo/store-{command}/1"), "{written}");
+        written
+    };
+    for command in ["check", "scrub", "status"] {
+        fails(command, &[]);
+        fails(command, &["--json"]);
+    }
+    // What was found, too, of which every line is printed at once.
+    flip(&path, at);
+    assert!(fails("check", &["--deep"])["problems"][0]["cause"].is_string());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! (`make torture-watch`), `GRANULO_WATCH_SEED` its seed.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -373,6 +374,31 @@ fn a_terminal_shows_how_much_is_watched() {
     assert!(events.parse::<u32>().unwrap() > 0, "{events}");
     kill_process(watcher, Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn it_ends_when_nobody_reads_what_it_prints() {
+    let Some(image) = ext4() else { return };
+    let mut command = granulo();
+    command.args(["watch", "--json", "--quiet", "--interval", "1000000"]).arg(image.root());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    // The pipe is closed behind the first line.
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&first).unwrap()["counts"]["files"], 0);
+    kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if began.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("it does not end");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.code(), Some(0));
 }
 
 #[test]

@@ -27,6 +27,11 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
     if options.is_rw_asked {
         return Err(usage_error("a mount by the kernel is read-only: rw needs a mount without --kernel"));
     }
+    if options.commit_every.is_some() || options.free_every.is_some() || options.log.is_some() {
+        return Err(usage_error(
+            "a mount by the kernel has no server: commit=, free= and log= need a mount without --kernel",
+        ));
+    }
     let attributes = attributes_of(options.flags);
     let (store, unpinned) = open(&arguments.store, options)?;
     let is_writer = unpinned.is_none();

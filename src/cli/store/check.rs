@@ -87,10 +87,11 @@ impl CheckArguments {
         };
         let report = during(false, &progress, maintenance_words, || store.check(options, &mut found, &progress));
         let report = report?;
-        printed?;
         let checked = checked(&report, self.rebuild_index);
         let sentence = checked.sentence(store.completeness().is_complete());
         emit_with(&self.document, &CheckDocument { schema: STORE_CHECK, checked, problems }, |value| part(&value))?;
+        // The document has the problems that could not be printed.
+        printed?;
         if !self.document.json {
             output::print_words(&sentence)?;
         }

@@ -191,7 +191,8 @@ struct ErrorRecord {
     device: Option<u16>,
 }
 
-/// A document in place of the one that a command could not print or write; the error is reported as ever.
+/// A document in place of the one that a command could not print or write; the error is reported as ever. Files that
+/// have the result keep it.
 pub(super) fn or_error_document(
     command: &'static str,
     arguments: &DocumentArguments,
@@ -208,6 +209,7 @@ pub(super) fn or_error_document(
         let unknown = CompletenessRecord { state: "unknown", missing: Vec::new(), tail: None };
         let completeness = if lock(&FOUND).is_some() { completeness_record() } else { unknown };
         let document = With { document: &document, program: program_record(), completeness: Some(completeness) };
+        let arguments = arguments.left();
         // The error matters more than that it cannot be printed, or written: it may be just that.
         if let Some(path) = &arguments.output {
             let _ = output::write_json(path, &document);

@@ -78,6 +78,7 @@ struct RebuildDocument {
 
 impl RebuildArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        super::completeness::are_of(&self.store);
         let (named, directories) = self.named()?;
         let bucket = self.bucket.options();
         let how = OpenOptions {

@@ -105,12 +105,16 @@ impl SalvageArguments {
 
     /// Where the result goes: `output` is for the tree.
     fn document(&self) -> DocumentArguments {
-        DocumentArguments { output: None, json: self.json, report: self.report.clone() }
+        DocumentArguments::without_output(self.json, self.report.clone())
     }
 
     fn list(&self, how: &OpenOptions, sides: Vec<Side>) -> Result<Ended> {
         let open = |side: Side| OpenSide { store: Store::open_side(&self.at.store, how, &side), side };
         let opened: Vec<OpenSide> = sides.into_iter().map(open).collect();
+        // What another side lacks is in its record alone.
+        if let Some(own) = opened.iter().find(|one| one.side.is_current).and_then(|one| one.store.as_ref().ok()) {
+            say_completeness(own);
+        }
         let mut records = Vec::new();
         for (at, one) in opened.iter().enumerate() {
             let others = opened.iter().enumerate().filter(|(other, _)| *other != at);

@@ -80,7 +80,6 @@ impl ScrubArguments {
         if report.is_index_lost {
             super::say_completeness(&store);
         }
-        printed?;
         emit(&self.document, || ScrubDocument {
             schema: "granulo/store-scrub/1",
             complete: report.is_complete,
@@ -92,6 +91,8 @@ impl ScrubArguments {
             repaired: report.repaired,
             problems,
         })?;
+        // The document has the problems that could not be printed.
+        printed?;
         if !self.document.json {
             let partial = if report.is_partial { "; not all devices were in service" } else { "" };
             let end = if report.is_complete { "" } else { "; interrupted, the next scrub resumes here" };
