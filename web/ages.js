@@ -9,8 +9,6 @@ const Ages = (() => {
   const TIMES = [["mtime", "Modified (mtime)", "c1"], ["ctime", "Changed (ctime)", "c3"], ["atime", "Accessed (atime)", "c4"]];
   const RAMP = ["a1", "a2", "a3", "a4", "a5", "a6"];
   const RESET = "reset by packaging (before 1982)";
-  /** Days of the first bucket in which every time is a reset. */
-  const RESET_DAYS = 16384;
 
   // ---------------------------------------------------------------- one bar for each time
 
@@ -65,13 +63,13 @@ const Ages = (() => {
 
   // ---------------------------------------------------------------- curves
 
-  function curves(shown) {
+  function curves(shown, { first_reset_days: firstReset }) {
     const stamps = TIMES
       .map(([key, label, tint]) => ({ key, label, tint, files: shown.dist(`${key}_age`), bytes: shown.dist(`${key}_age_bytes`) }))
       .filter((stamp) => stamp.files || stamp.bytes);
     if (!stamps.length) return null;
     // Days of a time before 1982: packaging writes 1970 and 1980 where it has no time. They are said, not drawn.
-    const reset = (entry) => num(entry.low) >= RESET_DAYS;
+    const reset = (entry) => num(entry.low) >= num(firstReset);
     const everyEntry = (dist) => dist?.buckets ?? [];
     const entries = (dist) => everyEntry(dist).filter((entry) => !reset(entry));
     const resets = stamps.map((stamp) => ({ ...stamp, share: part(sum(everyEntry(stamp.files).filter(reset).map((entry) => entry.count)), stamp.files?.count) })).filter((stamp) => stamp.share > 0);
@@ -153,7 +151,7 @@ const Ages = (() => {
         return {
           caption: "Ages: share of the files and of the bytes per bucket",
           columns: [{ title: "Age", text: true }, ...stamps.flatMap((stamp) => [{ title: `${stamp.label}, files` }, { title: `${stamp.label}, bytes` }])],
-          rows: [...edges.keys()].sort((a, b) => a - b).map((low) => [`${bucket(low, edges.get(low).high, "days")}${low >= RESET_DAYS ? ", reset by packaging" : ""}`,
+          rows: [...edges.keys()].sort((a, b) => a - b).map((low) => [`${bucket(low, edges.get(low).high, "days")}${low >= num(firstReset) ? ", reset by packaging" : ""}`,
             ...stamps.flatMap((stamp) => [cell(stamp.files, low), cell(stamp.bytes, low)])]),
         };
       },
@@ -170,7 +168,7 @@ const Ages = (() => {
       `Half of the files were modified within the last ${Format.days(half)}, and files with half of the bytes within the last ${Format.days(halfOfBytes)}.`,
     num(files?.reset_fraction) > 0 && `${share(files.reset_fraction)} of the files have a time from before 1982, as packaging writes it: they have no age here.`,
     num(shown.counts.future_times) > 0 && `${count(shown.counts.future_times)} timestamps were later than the survey and count as age 0.`];
-    return { id: "ages", title: "File ages", short: "Ages", lead, parts: [shares(ages), quantiles(ages), curves(shown)].filter(Boolean) };
+    return { id: "ages", title: "File ages", short: "Ages", lead, parts: [shares(ages), quantiles(ages), curves(shown, ages)].filter(Boolean) };
   }
 
   return { section };

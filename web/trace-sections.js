@@ -216,7 +216,10 @@ const Traces = (() => {
     const parts = data.traces.map((trace, at) => {
       const { intervals, interval_seconds: width } = trace.rates;
       if (trace.clock === "none" || intervals.length < 2 || !(num(width) > 0)) return null;
-      const points = (value) => intervals.map((interval, index) => [index * num(width), value(interval) / num(width)]);
+      // The last interval ends with the trace. A few operations in a tiny part of it would be a peak.
+      const rest = Math.min(num(width), Math.max(num(width) / 10, num(trace.span_seconds) - (intervals.length - 1) * num(width)));
+      const rateIn = (index, value) => num(value) / (index < intervals.length - 1 ? num(width) : rest);
+      const points = (value) => intervals.map((interval, index) => [index * num(width), rateIn(index, value(interval))]);
       const lines = [["operations", "c3"], ["read", "c1"], ["written", "c2"]];
       const end = intervals.length * num(width);
       return new Figure({
@@ -233,8 +236,9 @@ const Traces = (() => {
               { title: "Bytes per second", unit: "bytes", series: [["read", (interval) => num(interval.read_bytes)], ["written", (interval) => num(interval.write_bytes)]]
                 .filter(([key]) => !state.hidden.has(key)).map(([key, value]) => line(points(value), { color: color(key === "read" ? "c1" : "c2") })) }],
             tip(place) {
-              const interval = intervals[Math.min(intervals.length - 1, Math.max(0, Math.round(place / num(width))))];
-              const rate = (value) => num(value) / num(width);
+              const index = Math.min(intervals.length - 1, Math.max(0, Math.round(place / num(width))));
+              const interval = intervals[index];
+              const rate = (value) => rateIn(index, value);
               return { title: `After ${duration(Math.max(0, place))}`, rows: [{ color: color("c3"), label: "operations", value: `${count(rate(interval.operations))}/s` },
                 { color: color("c1"), label: "read", value: `${size(Math.round(rate(interval.read_bytes)))}/s` }, { color: color("c2"), label: "written", value: `${size(Math.round(rate(interval.write_bytes)))}/s` }] };
             },

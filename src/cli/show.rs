@@ -94,8 +94,12 @@ fn block_size(text: &str) -> std::result::Result<u64, String> {
 fn quantile(text: &str) -> std::result::Result<f64, String> {
     let percent = if text.ends_with('%') { text.to_owned() } else { format!("{text}%") };
     match parse_percent(&percent)? {
-        fraction if (0.0..=1.0).contains(&fraction) => Ok(fraction),
-        _ => Err("it must be 0 to 100 %".to_owned()),
+        fraction if !(0.0..=1.0).contains(&fraction) => Err("it must be 0 to 100 %".to_owned()),
+        // Quantiles are computed to a thousandth of a per cent; more decimals than that would be rounded.
+        fraction if (fraction * 1e5 - (fraction * 1e5).round()).abs() > 1e-6 => {
+            Err(format!("'{text}' has more than three decimals; write, for example, 99.999%"))
+        }
+        fraction => Ok(fraction),
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::io::{Errno, pwrite, write};
 
 use super::streams::draw;
 use crate::random::{STEP, mix};
-use crate::units::{format_share, parse_percent};
+use crate::units::parse_percent;
 
 /// Largest number of bytes that one call writes; the size of a worker's buffer.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
@@ -144,7 +144,8 @@ impl std::fmt::Display for Content {
             Content::Zero => f.write_str("zero"),
             Content::Random => f.write_str("random"),
             Content::Compressible(ratio) => write!(f, "compressible:{ratio}"),
-            Content::Sparse(share) => write!(f, "sparse:{}", format_share(*share).replace(' ', "")),
+            // Rounded, because the last digits of the product are not those that were asked for.
+            Content::Sparse(share) => write!(f, "sparse:{}%", (share * 1e8).round() / 1e6),
             Content::None => f.write_str("none"),
         }
     }
@@ -350,6 +351,8 @@ mod tests {
             Content::Zero,
             Content::Random,
             Content::Compressible(2.5),
+            Content::Sparse(0.0004),
+            Content::Sparse(0.1234),
             Content::Sparse(0.5),
             Content::Sparse(1.0),
             Content::None,

@@ -184,14 +184,16 @@ impl Recipe {
         }
     }
 
-    /// The sizes multiplied by `factor`, with a small correction because sizes are integers.
+    /// The sizes multiplied by `factor`, with a small correction because sizes are integers. It does not correct what
+    /// it would make worse: where most sizes become 0, there may be none, or far too many bytes.
     pub fn scaled_sizes(&self, factor: f64) -> Distribution {
         if factor == 1.0 {
             return self.sizes.clone();
         }
         let wanted = self.sizes.total() as f64 * factor;
+        let uncorrected = scaled(&self.sizes, factor);
         let mut corrected = factor;
-        let mut sizes = scaled(&self.sizes, corrected);
+        let mut sizes = uncorrected.clone();
         for _ in 0..3 {
             corrected *= wanted / (sizes.total().max(1)) as f64;
             if !corrected.is_finite() {
@@ -199,7 +201,8 @@ impl Recipe {
             }
             sizes = scaled(&self.sizes, corrected);
         }
-        sizes
+        let miss = |sizes: &Distribution| (sizes.total() as f64 - wanted).abs();
+        if miss(&sizes) > miss(&uncorrected) { uncorrected } else { sizes }
     }
 }
 
@@ -334,6 +337,15 @@ mod tests {
         let design = Design::new(&recipe, files, factor, 1, None, 255);
         let total = design.sizes.total() as f64;
         assert!((total / (64 << 20) as f64 - 1.0).abs() < 0.01, "{total}");
+    }
+
+    #[test]
+    fn fewer_bytes_than_files_are_not_exceeded() {
+        let mut sizes = Distribution::default();
+        sizes.add(4096, 1000);
+        let scaled = Recipe::of_sizes(sizes).scaled_sizes(300.0 / 4_096_000.0);
+        assert_eq!(scaled.count(), 1000);
+        assert!(scaled.total() <= 4096, "{}", scaled.total());
     }
 
     #[test]

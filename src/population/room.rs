@@ -11,6 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Layout, Model};
 use crate::units::{format_count, format_share, format_size};
 
+/// Unit of allocation of file systems that do not report theirs.
+const USUAL_UNIT_BYTES: u64 = 4096;
 /// Metadata per file on an unknown file system: an inode and some more.
 const INODE_BYTES: u128 = 512;
 /// Sizes that represent a cell when space is summed.
@@ -19,9 +21,10 @@ const SAMPLES: u64 = 16;
 /// Space of a file system.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Room {
-    /// Its kind: `ext4`, `xfs`, `btrfs`, `tmpfs`; `other` for any kind that is not distinguished here.
+    /// Its kind: `ext4`, `xfs`, `btrfs`, `tmpfs`, `zfs`, `nfs`, `ceph`; `other` for any kind that is not distinguished
+    /// here.
     pub file_system: &'static str,
-    /// Its block size.
+    /// Its block size, as `statvfs` reports it; see [`unit_bytes`](Self::unit_bytes).
     pub block_bytes: u64,
     /// Its size.
     pub size_bytes: u64,
@@ -64,13 +67,11 @@ pub(crate) struct Tariff {
 impl Tariff {
     /// The space that a file of a size needs, with its metadata.
     pub(crate) fn bytes(&self, size: u64) -> u64 {
-        let space = self.layout.file(size);
-        let data = if self.written == 1.0 {
-            space.allocated_bytes
-        } else {
-            (space.allocated_bytes as f64 * self.written) as u128
-        };
-        u64::try_from(data.saturating_add(space.metadata_bytes + self.inode)).unwrap_or(u64::MAX)
+        // Not what `stat` shows as allocated: an inline file is in its metadata alone.
+        let data = self.layout.data_bytes(size);
+        let data = if self.written == 1.0 { data } else { (data as f64 * self.written) as u128 };
+        let metadata = self.layout.file(size).metadata_bytes + self.inode;
+        u64::try_from(data.saturating_add(metadata)).unwrap_or(u64::MAX)
     }
 
     /// The mean over the files of a distribution.
@@ -97,6 +98,8 @@ impl Room {
             0x9123_683e => "btrfs",
             0x0102_1994 => "tmpfs",
             0x2fc1_2fc1 => "zfs",
+            0x6969 => "nfs",
+            0x00c3_6400 => "ceph",
             _ => "other",
         };
         let block_bytes = said.f_frsize.max(1);
@@ -122,12 +125,19 @@ impl Room {
         (self.size_bytes as f64 * allowed.keep_free) as u64
     }
 
+    /// The unit of allocation. Network file systems report the size of a transfer as their block size.
+    pub fn unit_bytes(&self) -> u64 {
+        if matches!(self.file_system, "nfs" | "ceph") { USUAL_UNIT_BYTES } else { self.block_bytes }
+    }
+
     /// How a file of a size is allocated here.
     fn layout(&self) -> Box<dyn Layout> {
         let named = match self.file_system {
             "ext4" | "xfs" => Model::parse(&format!("{}:block={}", self.file_system, self.block_bytes)),
-            "btrfs" | "zfs" => Model::parse(self.file_system),
-            _ => Model::parse(&format!("block:size={}", self.block_bytes)),
+            "btrfs" => Model::parse("btrfs"),
+            // Its free space is reported without the parity of the pool.
+            "zfs" => Model::parse("zfs:vdev=single"),
+            _ => Model::parse(&format!("block:size={}", self.unit_bytes())),
         };
         let model = named.or_else(|_| Model::parse("block"));
         model.map(|model| model.layout).unwrap_or_else(|_| unreachable!("block is a model"))
@@ -155,7 +165,7 @@ impl Room {
             let entries_bytes = layout.entry_bytes(name_length).max(name_length + 16).saturating_mul(cell.mean());
             let space = match layout.directory(cell.mean(), entries_bytes) {
                 Some(space) => space.allocated_bytes + space.metadata_bytes,
-                None => u128::from(entries_bytes.next_multiple_of(self.block_bytes)) + INODE_BYTES,
+                None => u128::from(entries_bytes.next_multiple_of(self.unit_bytes())) + INODE_BYTES,
             };
             directories = directories.saturating_add(space.saturating_mul(cell.count));
         }
@@ -259,5 +269,34 @@ mod tests {
         assert!(needed.bytes.abs_diff(blocks + metadata) < 2 << 20, "{needed:?} {blocks}");
         let bare = room().needed(&design, Content::None);
         assert!(bare.bytes < needed.bytes / 4);
+    }
+
+    #[test]
+    fn the_size_of_a_transfer_is_no_unit_of_allocation() {
+        let recipe = Recipe::of_sizes(published::find("vu-1984").unwrap().distribution().clone());
+        let design = Design::new(&recipe, 10_000, 1.0, 1, None, 255);
+        let bytes = |file_system, block_bytes| {
+            let room = Room { file_system, block_bytes, ..room() };
+            room.needed(&design, Content::Random).bytes
+        };
+        let usual = bytes("other", 4096);
+        for (file_system, block_bytes) in [("nfs", 1 << 20), ("ceph", 4 << 20)] {
+            assert_eq!(bytes(file_system, block_bytes), usual, "{file_system}");
+        }
+        assert!(bytes("other", 1 << 20) > 10 * usual);
+    }
+
+    #[test]
+    fn zfs_reports_free_space_without_parity() {
+        let bytes = Room { file_system: "zfs", ..room() }.tariff(1.0).bytes(1 << 20);
+        assert!(((1 << 20)..(1 << 20) * 11 / 10).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn an_inline_file_is_counted_once() {
+        let tariff = Room { file_system: "btrfs", ..room() }.tariff(1.0);
+        let space = Model::parse("btrfs").unwrap().layout.file(1024);
+        assert_eq!(u128::from(tariff.bytes(1024)), space.metadata_bytes);
+        assert!(tariff.bytes(4096) > 4096);
     }
 }

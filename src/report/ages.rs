@@ -12,10 +12,13 @@ use crate::survey::Survey;
 use crate::survey::measure::{ByteMeasure, Measure};
 use crate::survey::owner_ages::{OwnerAges, older};
 use crate::survey::places::{Kind, Places};
-use crate::units::{format_count, format_share, format_size, fraction};
+use crate::units::{SECONDS_A_DAY, format_count, format_share, format_size, fraction};
 
-/// Days of a time before 1982: packaging writes 1970 and 1980 where it has no time.
-const RESET_DAYS: u64 = 16_384;
+/// The first day of 1982, in days since 1970. Packaging writes 1970 and 1980 where it has no time: earlier times are
+/// resets.
+const FIRST_TRUE_DAY: i64 = 4383;
+/// Age of that day where the time of the survey is unknown: today's, and a little more.
+const USUAL_RESET_DAYS: u64 = 16_384;
 /// Columns before and of the shares younger than a break.
 const AGES: (usize, usize) = (22, 9);
 /// Columns before and of the bytes of an owner, with what they are and some of the owner's name.
@@ -69,22 +72,29 @@ fn age_words(days: u64) -> String {
     }
 }
 
-/// An age in days, marked if its time was reset.
-pub(super) fn days_words(days: u64) -> String {
-    format!("{} d{}", format_count(days.into()), if days >= RESET_DAYS { "*" } else { "" })
+/// The lowest age of a time that packaging reset.
+pub(super) fn first_reset_days(survey: &Survey) -> u64 {
+    let reference = survey.origin.reference_time.map(|at| at.div_euclid(SECONDS_A_DAY) - FIRST_TRUE_DAY);
+    reference.and_then(|days| u64::try_from(days).ok()).map_or(USUAL_RESET_DAYS, |days| days + 1)
+}
+
+/// An age in days, marked if its time was reset: from `first_reset` on.
+pub(super) fn days_words(days: u64, first_reset: u64) -> String {
+    format!("{} d{}", format_count(days.into()), if days >= first_reset { "*" } else { "" })
 }
 
 /// What the mark means, if one of these ages has it.
-pub(super) fn reset_note(mut ages: impl Iterator<Item = u64>, out: &mut dyn Write) -> io::Result<()> {
-    if ages.any(|days| days >= RESET_DAYS) { faint("* A time before 1982: reset by packaging.", out) } else { Ok(()) }
+pub(super) fn reset_note(mut ages: impl Iterator<Item = u64>, first_reset: u64, out: &mut dyn Write) -> io::Result<()> {
+    if ages.any(|days| days >= first_reset) { faint("* A time before 1982: reset by packaging.", out) } else { Ok(()) }
 }
 
 /// The files whose times are before 1982, in a sentence; empty if there are hardly any.
 fn resets(survey: &Survey) -> String {
     let kinds = [("mtime", Measure::MtimeAge), ("ctime", Measure::CtimeAge), ("atime", Measure::AtimeAge)];
+    let first_reset = first_reset_days(survey);
     let shares = kinds.iter().filter_map(|(name, measure)| {
         let ages = survey.distributions.of(*measure);
-        let reset = ages.count() - ages.up_to(RESET_DAYS - 1).count;
+        let reset = ages.count() - first_reset.checked_sub(1).map_or(0, |last| ages.up_to(last).count);
         let share = fraction(reset, ages.count());
         (share >= 0.001).then(|| format!("the {name} of {} of the files", format_share(share)))
     });
@@ -144,7 +154,11 @@ fn age_row<W: Weight>(label: &str, ages: &Distribution<W>, edges: &[u64], out: &
     write!(out, "{label:>22}")?;
     let whole = ages.count();
     for days in edges {
-        write!(out, "{}", right(&format_share(fraction(ages.up_to(*days).count, whole)), 9))?;
+        let share = match whole {
+            0 => "–".to_owned(),
+            _ => format_share(fraction(ages.up_to(*days).count, whole)),
+        };
+        write!(out, "{}", right(&share, 9))?;
     }
     writeln!(out)
 }
@@ -164,7 +178,32 @@ mod tests {
     fn times_that_packaging_reset_are_said() {
         assert_eq!(resets(&aged(16_400, 1)), "Reset by packaging, to before 1982: the mtime of 25.0 % of the files.");
         assert_eq!(resets(&aged(16_000, 1)), "");
-        assert_eq!((days_words(16_384), days_words(365)), ("16,384 d*".to_owned(), "365 d".to_owned()));
+        assert_eq!(days_words(16_384, USUAL_RESET_DAYS), "16,384 d*");
+        assert_eq!(days_words(365, USUAL_RESET_DAYS), "365 d");
+    }
+
+    #[test]
+    fn resets_are_before_1982_whenever_the_survey_was_taken() {
+        // 1980-01-01 on 2023-01-01; 1985-01-01 on 2031-01-01.
+        for (reference_time, days, is_reset) in [(1_672_531_200, 15_706, true), (1_924_992_000, 16_801, false)] {
+            let mut survey = aged(days, 1);
+            survey.origin.reference_time = Some(reference_time);
+            assert_eq!(!resets(&survey).is_empty(), is_reset, "{days}");
+            assert_eq!(days_words(days, first_reset_days(&survey)).ends_with('*'), is_reset, "{days}");
+        }
+    }
+
+    #[test]
+    fn unknown_ages_have_no_shares() {
+        let row = |ages: &Distribution| {
+            let mut out = Vec::new();
+            age_row("files", ages, &[6, 29], &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(row(&Distribution::default()), format!("{:>22}{:>9}{:>9}\n", "files", "–", "–"));
+        let mut old = Distribution::default();
+        old.add(400, 1);
+        assert!(row(&old).contains("0.0 %"));
     }
 
     #[test]

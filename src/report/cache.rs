@@ -260,7 +260,11 @@ fn write_targets(study: &Study, out: &mut dyn Write) -> io::Result<()> {
                     right(&format_share(blocks[0].targets[at].miss_ratio), LABEL_COLUMNS)
                 )?;
                 for block in blocks {
-                    let text = block.targets[at].cache_bytes.map_or("none".to_owned(), size);
+                    // A document that was edited may have fewer.
+                    let text = match block.targets.get(at) {
+                        Some(target) => target.cache_bytes.map_or("none".to_owned(), size),
+                        None => "–".to_owned(),
+                    };
                     write!(out, "{}", right(&text, columns))?;
                 }
                 writeln!(out)?;
@@ -287,7 +291,7 @@ fn least_cache_sentence(study: &Study) -> Option<String> {
     let number = study.block_sizes.first()?.targets.len();
     let least = |at: usize| {
         let found =
-            study.block_sizes.iter().filter_map(|block| Some((block.targets[at].cache_bytes?, block.block_bytes)));
+            study.block_sizes.iter().filter_map(|block| Some((block.targets.get(at)?.cache_bytes?, block.block_bytes)));
         found.min()
     };
     let ratio = |at: usize| format_share(study.block_sizes[0].targets[at].miss_ratio);
@@ -420,6 +424,8 @@ fn notes(study: &Study) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -431,5 +437,31 @@ mod tests {
             ("exact".into(), "± <0.01 %".into(), "± 12.34 %".into())
         );
         assert_eq!((short_size(14 << 30), short_size(1023 << 20)), ("14G".into(), "1023M".into()));
+    }
+
+    #[test]
+    fn lists_of_unequal_length_are_written() {
+        let block = |block_bytes: u64, targets: Value| {
+            json!({
+                "block_bytes": block_bytes, "blocks": 5, "compulsory_ratio": 0.5, "enough_bytes": 65536, "rate": 1.0,
+                "references": { "reads": 9, "partial_writes": 0, "whole_writes": 0, "write_requests": 0 },
+                "memory_bytes": 0, "targets": targets, "curve": [],
+            })
+        };
+        let study = json!({
+            "schema": "granulo/cache/1", "granulo_version": "", "trace": "t", "complete": true, "writes": "back",
+            "seen": {
+                "reads": 9, "read_bytes": 9, "writes": 0, "written_bytes": 0, "files": 1, "empty": 0, "too_long": 0,
+                "longest_bytes": 0, "beyond_end": 0, "cuts": 0,
+            },
+            "notes": [], "device": { "name": "d", "latency_seconds": 0.001, "bytes_per_second": 1e6 },
+            "base_seconds": 0.0, "cache_sizes_bytes": [4096], "cells": [], "policies": [], "beside": null,
+            "block_sizes": [block(1024, json!([{ "miss_ratio": 0.5, "cache_bytes": 4096 }])), block(4096, json!([]))],
+        });
+        let study: Study = serde_json::from_value(study).unwrap();
+        let mut out = Vec::new();
+        write_study(&study, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.lines().any(|line| line.contains("50.0 %") && line.ends_with('–')), "{text}");
     }
 }

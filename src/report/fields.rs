@@ -26,6 +26,8 @@ const MOST_NAME_COLUMNS: usize = 32;
 const TIMES: [&str; 7] = ["mtime", "ctime", "atime", "btime", "created", "epoch_began", "last_scrub"];
 /// Ends of fields that are shares by bytes, or counts of what would have so many, and not bytes.
 const NO_BYTES: [&str; 2] = ["by_bytes", "for_bytes"];
+/// A time whose name has no unit.
+const AGES_RELATIVE_TO: &str = "ages_relative_to";
 /// Fields whose number is a name, not a count.
 const NUMBERS: [&str; 8] = ["number", "segment", "device", "uid", "gid", "shared", "seed", "batch"];
 /// Fields about the document itself, and what its heading says.
@@ -253,7 +255,7 @@ fn sentence_case(text: &str) -> String {
 }
 
 fn is_amount(field: &str, value: &Plain) -> bool {
-    matches!(value, Plain::Number(_)) && !NUMBERS.contains(&field) && field != "mode"
+    matches!(value, Plain::Number(_)) && !NUMBERS.contains(&field) && field != "mode" && field != AGES_RELATIVE_TO
 }
 
 /// A value in the unit of its field.
@@ -267,9 +269,11 @@ fn text(field: &str, value: &Plain) -> String {
     let decimal: f64 = number.parse().unwrap_or_default();
     match (unit_of(field).1, number.parse::<i128>()) {
         (Some(Unit::Bytes), Ok(bytes)) => signed(bytes, format_size),
+        (Some(Unit::Bytes), Err(_)) if decimal >= 0.0 => format_size(decimal.round() as u128),
         (Some(Unit::Fraction), _) => format_share(decimal),
         (Some(Unit::Time), _) => format_time(decimal.floor() as i64),
         (Some(Unit::Duration), _) if decimal >= 0.0 => format_duration(decimal),
+        _ if field == AGES_RELATIVE_TO => format_time(decimal.floor() as i64),
         _ if field == "mode" => number.parse::<u32>().map_or_else(|_| number.clone(), |mode| format!("{mode:o}")),
         (_, Ok(count)) if !NUMBERS.contains(&field) => signed(count, format_count),
         (_, Ok(_)) => number.clone(),
@@ -291,7 +295,8 @@ mod tests {
             "live_fraction": 0.5, "keys": 12345, "last_scrub_seconds": 1700000000, "elapsed_seconds": 1.5, "seed": 12345,
             "completeness": {"state": "complete"}, "index_devices": [0, 1], "pins": [], "ratio": 1.25, "lost": null,
             "problems": [{"kind": "2024", "size_bytes": -2048}, {"size_bytes": 1}], "by_bytes": 0.25, "mtime_seconds": -1,
-            "size_bytes_before": 6000, "data_runs": [[4096, 10]], "line": "one\ntwo"}"#;
+            "size_bytes_before": 6000, "data_runs": [[4096, 10]], "line": "one\ntwo", "mean_bytes": 71972.4544,
+            "ages_relative_to": 1700000000}"#;
         let fields = Fields::read(json.as_bytes()).unwrap();
         let facts: Vec<(&str, &str)> = fields.facts.iter().map(|fact| (&*fact.name, &*fact.text)).collect();
         let expected = [
@@ -312,8 +317,11 @@ mod tests {
             ("size before", "5.86 KiB"),
             ("data runs", "(4,096, 10)"),
             ("line", "one\\ntwo"),
+            ("mean", "70.3 KiB"),
+            ("ages relative to", "2023-11-14 22:13:20 UTC"),
         ];
         assert_eq!(facts, expected);
+        assert!(!fields.facts.last().unwrap().is_amount);
         assert_eq!(fields.kind, "Store check");
         let [table] = &fields.tables[..] else { panic!("{:?}", fields.tables) };
         assert_eq!((&*table.title, &*table.name, table.row_count), ("Problems", "problems", 2));

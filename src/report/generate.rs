@@ -30,7 +30,7 @@ pub(crate) fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result
         document.seed,
     )];
     if plan.size_factor != 1.0 {
-        sentences.push(format!("Sizes of the source are multiplied by {:.6}.", plan.size_factor));
+        sentences.push(format!("Sizes of the source are multiplied by {}.", factor_words(plan.size_factor)));
     }
     let system = match plan.room.file_system {
         "other" => "the file system".to_owned(),
@@ -44,7 +44,7 @@ pub(crate) fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result
         "Needs about {} and {} inodes on {system} with {} blocks, which has {}{inodes} available; {} will stay free.",
         format_size(plan.needed.bytes),
         format_count(plan.needed.inodes.into()),
-        format_size(plan.room.block_bytes.into()),
+        format_size(plan.room.unit_bytes().into()),
         format_size(plan.room.available_bytes.into()),
         format_size(plan.left_bytes),
     ));
@@ -53,6 +53,11 @@ pub(crate) fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result
             .push(format!("Then {} creations and deletions follow at this level.", format_count(operations.into())));
     }
     write_sentences(&sentences, out)
+}
+
+/// A factor with at least four digits.
+fn factor_words(factor: f64) -> String {
+    if factor >= 0.001 { format!("{factor:.6}") } else { format!("{factor:.3e}") }
 }
 
 /// What was made, and its distance from the source; for a dry run, the planned distance.
@@ -259,4 +264,16 @@ pub(crate) fn progress_words(now: &Snapshot, whole: u64) -> String {
         format_size(now.bytes),
         format_count(per_second.round() as u128)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_factors_are_not_zero() {
+        for (factor, words) in [(2.5, "2.500000"), (0.103277, "0.103277"), (0.001, "0.001000"), (1e-7, "1.000e-7")] {
+            assert_eq!(factor_words(factor), words);
+        }
+    }
 }

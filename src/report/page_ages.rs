@@ -3,21 +3,19 @@
 
 use serde::Serialize;
 
+use super::ages::first_reset_days;
 use crate::distribution::{Distribution, Weight};
 use crate::survey::Survey;
 use crate::survey::measure::{ByteMeasure, Measure};
-use crate::units::{SECONDS_A_DAY, fraction};
-
-/// The first day of 1982, in days since 1970: earlier times are resets.
-const FIRST_TRUE_DAY: i64 = 4383;
-/// Age of that day where the time of the survey is unknown: today's, and a little more.
-const USUAL_RESET_DAYS: u64 = 16_384;
+use crate::units::fraction;
 
 /// Ages by each of the three times of a file.
 #[derive(Debug, Serialize)]
 pub(super) struct Ages {
     /// Ages between which the shares are.
     breaks_days: Vec<u64>,
+    /// From this age on, a time is taken for one that packaging has reset.
+    first_reset_days: u64,
     times: Vec<Time>,
 }
 
@@ -44,8 +42,7 @@ impl Ages {
     /// `None` where a survey knows no ages.
     pub(super) fn of(survey: &Survey) -> Option<Ages> {
         let breaks = &survey.origin.options.age_breaks_days;
-        let reference = survey.origin.reference_time.map(|at| at.div_euclid(SECONDS_A_DAY) - FIRST_TRUE_DAY);
-        let first_reset = reference.and_then(|days| u64::try_from(days).ok()).map_or(USUAL_RESET_DAYS, |days| days + 1);
+        let first_reset = first_reset_days(survey);
         let time = |(name, by_files, by_bytes)| Time {
             name,
             files: side(survey.distributions.of(by_files), breaks, first_reset),
@@ -57,7 +54,7 @@ impl Ages {
             ("atime", Measure::AtimeAge, ByteMeasure::AtimeAge),
         ];
         let times: Vec<Time> = all.map(time).into_iter().filter(|time| time.files.is_some()).collect();
-        (!times.is_empty()).then(|| Ages { breaks_days: breaks.clone(), times })
+        (!times.is_empty()).then(|| Ages { breaks_days: breaks.clone(), first_reset_days: first_reset, times })
     }
 }
 
@@ -71,7 +68,8 @@ fn side<W: Weight>(ages: &Distribution<W>, breaks: &[u64], first_reset: u64) -> 
     let edges = breaks.iter().map(|&days| younger(days.min(first_reset))).chain([kept]);
     let mut before = 0;
     let fractions = edges.map(|upto| fraction(upto - std::mem::replace(&mut before, upto), count)).collect();
-    let quantile = |part: u128, of: u128| (kept > 0).then(|| ages.quantile(part * kept, of * count));
+    // As a rank among all: a product with the count of both shares could exceed 128 bits.
+    let quantile = |part: u128, of: u128| (kept > 0).then(|| ages.quantile((part * kept).div_ceil(of), count));
     Some(Side {
         fractions,
         reset_fraction: fraction(count - kept, count),
@@ -97,5 +95,16 @@ mod tests {
         assert_eq!((found.half_days, found.nine_tenths_days, found.oldest_days), (Some(0), Some(40), Some(400)));
         assert_eq!(side(&ages, &[30], 0).unwrap().oldest_days, None);
         assert_eq!(side(&Distribution::<u64>::default(), &[30], 16_000), None);
+    }
+
+    #[test]
+    fn exbibytes_have_quantiles() {
+        let mut ages = Distribution::<u128>::default();
+        ages.add(3, 1 << 63);
+        let found = side(&ages, &[30], 16_000).unwrap();
+        assert_eq!((found.half_days, found.nine_tenths_days, found.oldest_days), (Some(3), Some(3), Some(3)));
+        ages.add(50, 1 << 66);
+        let found = side(&ages, &[30], 16_000).unwrap();
+        assert_eq!((found.half_days, found.nine_tenths_days), (Some(50), Some(50)));
     }
 }

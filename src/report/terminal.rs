@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::ages::{days_words, reset_note, write_ages, write_owner_ages};
+use super::ages::{days_words, first_reset_days, reset_note, write_ages, write_owner_ages};
 use super::chart::{bar, columns, is_narrow, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, faint, heading};
 use super::systems::write_facts;
@@ -302,7 +302,7 @@ pub fn write_answers(
         write_growth(&answers.block_sizes, out)?;
         write_deciles(sizes, &answers.block_sizes.iter().collect::<Vec<_>>(), out)?;
     }
-    write_quantiles(&answers.quantiles, out)?;
+    write_quantiles(survey, &answers.quantiles, out)?;
     if blocks.iter().any(|block_bytes| survey.padding.is_none() || !BLOCK_SIZES.contains(block_bytes)) {
         faint("Figures for files above 64 KiB are estimates, within 1 % of each file.", out)?;
     }
@@ -329,27 +329,29 @@ fn write_cutoffs(answers: &Answers, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_quantiles(rows: &[Quantiles], out: &mut dyn Write) -> io::Result<()> {
+fn write_quantiles(survey: &Survey, rows: &[Quantiles], out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
+    let first_reset = first_reset_days(survey);
     heading("Values up to which a share lies: sizes, and ages since written and read", out)?;
     table(out, |out| {
         write!(out, "{FAINT}{:>10}{:>11}{:>11}", "share", "size", "by bytes")?;
         writeln!(out, "{:>12}{:>10}{:>10}{:>10}{FAINT:#}", "written", "by bytes", "read", "by bytes")?;
         for row in rows {
-            write!(out, "{}", right(&format_share(row.fraction), 10))?;
+            // To a thousandth of a per cent, as it was asked for.
+            write!(out, "{}", right(&format!("{} %", (row.fraction * 1e5).round() / 1e3), 10))?;
             let words = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
             let sizes = [row.file_size, row.file_size_by_total];
             let sizes = sizes.map(|bytes| right(&words(bytes.map(|bytes| format_size(bytes.into()))), 11));
             let ages = [row.mtime_age, row.mtime_age_bytes, row.atime_age, row.atime_age_bytes];
-            let ages = ages.map(|days| right(&words(days.map(days_words)), 10));
+            let ages = ages.map(|days| right(&words(days.map(|days| days_words(days, first_reset))), 10));
             writeln!(out, "{}  {}", sizes.join(""), ages.join(""))?;
         }
         Ok(())
     })?;
     let ages = rows.iter().flat_map(|row| [row.mtime_age, row.mtime_age_bytes, row.atime_age, row.atime_age_bytes]);
-    reset_note(ages.flatten(), out)
+    reset_note(ages.flatten(), first_reset, out)
 }
 
 /// Every distribution as a table of its buckets.

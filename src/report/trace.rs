@@ -10,7 +10,7 @@ use super::table::{bar_columns, table};
 use super::terminal::exact_size;
 use crate::distribution::{Bucket, Distribution};
 use crate::survey::file::format_time;
-use crate::trace::summary::{BLOCK_SIZES, Pattern, Side, SizeRow, Summary, UNKNOWN_SIZE};
+use crate::trace::summary::{BLOCK_SIZES, Interval, Pattern, Side, SizeRow, Summary, UNKNOWN_SIZE};
 use crate::trace::{Clock, Detail, Kind, Source, published};
 use crate::units::{MIB, format_count, format_counted, format_duration, format_share, format_size, fraction};
 
@@ -138,14 +138,11 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
         ));
     }
     let mapped = summary.kind(Kind::Map);
-    if mapped.count > mapped.failed {
+    let calls = mapped.count - mapped.failed;
+    if calls > 0 {
         sentences.push(format!(
             "{} mapped {}; how much of it was accessed is unknown.",
-            if mapped.count == 1 {
-                "One call".to_owned()
-            } else {
-                format!("{} calls", format_count(mapped.count.into()))
-            },
+            if calls == 1 { "One call".to_owned() } else { format!("{} calls", format_count(calls.into())) },
             format_size(mapped.bytes)
         ));
     }
@@ -367,6 +364,17 @@ fn write_rates(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> i
         return Ok(());
     }
     let seconds = rates.width_ns as f64 / 1e9;
+    // The last interval ends with the trace. A few operations in a tiny part of it would be a peak.
+    let last = rates.intervals.len() - 1;
+    let begin_ns = rates.start_ns.saturating_add(rates.width_ns.saturating_mul(last as u64));
+    let end_ns = summary.span_ns.map_or(begin_ns, |(_, end)| end);
+    let last_seconds = (end_ns.saturating_sub(begin_ns) as f64 / 1e9).clamp(seconds / 10.0, seconds);
+    let rate = |count: u128, number: usize| {
+        let over = if number == last { last_seconds } else { seconds };
+        (count as f64 / over).round() as u128
+    };
+    let operations = |(number, interval): (usize, &Interval)| rate(interval.operations.into(), number);
+    let most = rates.intervals.iter().enumerate().map(operations).max().unwrap_or(0);
     heading(&format!("Rates per second, in intervals of {}", format_duration(seconds)), out)?;
     table(out, |out| {
         writeln!(
@@ -374,19 +382,17 @@ fn write_rates(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> i
             "{FAINT}{:>10}{:>13} {:width$}{:>11}{:>13}{:>13}{FAINT:#}",
             "from", "operations", "", "reads", "read", "written"
         )?;
-        let most = rates.intervals.iter().map(|interval| interval.operations).max().unwrap_or(0);
         for (number, interval) in rates.intervals.iter().enumerate() {
-            let rate = |count: u64| format_count((count as f64 / seconds).round() as u128);
-            let bytes = |bytes: u128| format!("{}/s", format_size((bytes as f64 / seconds).round() as u128));
+            let bytes = |bytes: u128| format!("{}/s", format_size(rate(bytes, number)));
             let from = if number == 0 { "0 s".to_owned() } else { format_duration(number as f64 * seconds) };
-            let filled = bar(fraction(interval.operations.into(), most.into()), width);
+            let filled = bar(fraction(operations((number, interval)), most), width);
             let gap = " ".repeat(width - filled.chars().count());
             writeln!(
                 out,
                 "{}{} {READS}{filled}{READS:#}{gap}{}{}{}",
                 right(&from, 10),
-                right(&rate(interval.operations), 13),
-                right(&rate(interval.reads), 11),
+                right(&format_count(operations((number, interval))), 13),
+                right(&format_count(rate(interval.reads.into(), number)), 11),
                 right(&bytes(interval.read_bytes), 13),
                 right(&bytes(interval.write_bytes), 13),
             )?;
@@ -457,6 +463,43 @@ mod tests {
         {
             assert!(text.contains(heading), "{heading}: {text}");
         }
+    }
+
+    fn text_of(mut listed: Listed) -> String {
+        let summary = summarise(&mut listed, Options::default(), |_, _| Ok(true)).unwrap();
+        let mut out = Vec::new();
+        write_trace("x", &summary, &listed, &mut out).unwrap();
+        String::from_utf8(anstream::adapter::strip_bytes(&out).into_vec()).unwrap()
+    }
+
+    #[test]
+    fn the_last_rate_is_that_of_a_part_of_an_interval() {
+        for seconds in [8.5, 8.1, 9.9] {
+            let mut listed = Listed::new("strace");
+            listed.operations = (0..(seconds * 1000.0) as u64)
+                .map(|number| Operation::new(1_000_000_000_000 + number * 1_000_000, 0, Kind::Stat))
+                .collect();
+            let text = text_of(listed);
+            let table = text.split("Rates per second").nth(1).unwrap();
+            let rows = table.lines().skip(2).take_while(|line| !line.is_empty());
+            let rates: Vec<f64> =
+                rows.map(|row| row.split_whitespace().nth(2).unwrap().replace(',', "").parse().unwrap()).collect();
+            assert!(rates.len() > 2 && rates.iter().all(|rate| (800.0..=1200.0).contains(rate)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_failed_call_maps_nothing() {
+        let mut listed = Listed::new("strace");
+        listed.files.push(b"f");
+        for failed in [false, true] {
+            let mut operation = Operation::new(1, 0, Kind::Map);
+            (operation.file, operation.failed) = (Some(0), failed);
+            operation.length_bytes = if failed { 0 } else { 4096 };
+            listed.operations.push(operation);
+        }
+        let text = text_of(listed);
+        assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains("One call mapped 4 KiB"), "{text}");
     }
 
     #[test]

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::args;
 use crate::harness::{
-    Ran, assert_golden, finish, granulo, granulo_as_nobody, in_mount_namespace, run, sandbox_for_many, survey,
-    write_file,
+    Ran, assert_golden, binary, finish, granulo, granulo_as_nobody, in_mount_namespace, run, sandbox_for_many, survey,
+    without_wishes, write_file,
 };
 use crate::images::{Image, Mount};
 
@@ -410,7 +411,22 @@ fn aging_that_cannot_be_is_refused() {
     refused(generate(&["--age", "5", "--limit", "10", "--fill", "50%"]), &["not even one file"]);
     refused(generate(&["--age", "5", "--fill", "120%"]), &["less than 100 %"]);
     refused(generate(&["--age", "x"]), &["not a number"]);
+    for idle in [&["--as-of", "2020-01-01"][..], &["--threads", "2"], &["--no-sync"]] {
+        refused(generate(&[&["--age", "10", "--dry-run"], idle].concat()), &["cannot be used with", "--age"]);
+    }
     assert!(!tree.exists());
+}
+
+#[test]
+fn aging_with_more_directories_than_may_be_open_does_not_start() {
+    let sandbox = sandbox_for_many();
+    let tree = sandbox.path().join("tree");
+    let mut few = without_wishes(Command::new("sh"));
+    few.args(["-c", "ulimit -n 100 && ulimit -Hn 100 && exec \"$@\"", "sh"]).arg(binary());
+    few.args(args!["generate", "weighted:k=0,min=1,max=1000", &tree, "--files", "500", "--age", "10"]);
+    few.args(["--directory-files", "1"]);
+    refused(finish(&mut few), &["keeps 500 directories open", "--directory-files"]);
+    assert_eq!(fs::read_dir(&tree).unwrap().count(), 0);
 }
 
 /// Aging on a separate file system: files deleted and recreated are more fragmented than before, and so is free space.

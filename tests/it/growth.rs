@@ -251,6 +251,10 @@ fn owners_have_ages_and_the_largest_files_are_listed() {
     assert_eq!((&quantiles[0]["file_size"], &quantiles[1]["file_size"]), (&9000.into(), &20_000.into()));
     run(args!["survey", &root, "--age-breaks", "9,3"]).ended(2);
     run(args!["show", &file, "--quantile", "101"]).ended(2);
+    let shares = run(args!["show", &file, "--quantile", "99.95%", "--quantile", "99.99"]).ended(0).text();
+    assert!(shares.contains(" 99.95 % ") && shares.contains(" 99.99 % "), "{shares}");
+    let fine = run(args!["show", &file, "--quantile", "99.9999%"]).ended(2);
+    assert!(fine.said().contains("more than three decimals"), "{}", fine.said());
 }
 
 #[test]

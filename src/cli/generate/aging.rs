@@ -4,9 +4,8 @@ use std::os::fd::OwnedFd;
 
 use super::super::progress::during;
 use super::super::{Ended, output};
-use super::distances::survey_back;
 use super::request::TreeRequest;
-use super::{GenerateArguments, Generation};
+use super::{GenerateArguments, Generation, UNSURVEYED};
 use crate::distribution::distance;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::Room;
@@ -14,6 +13,7 @@ use crate::population::age::{Aged, Aging, age, written_fraction};
 use crate::population::document::{self, Document, MadeFiles};
 use crate::progress::Snapshot;
 use crate::report::generate::aging_progress_words;
+use crate::survey::Survey;
 use crate::survey::measure::Measure;
 use crate::units::{format_count, format_share};
 
@@ -67,21 +67,33 @@ impl GenerateArguments {
         let aged = during(self.quiet, run.progress, words, || {
             age(root, &self.directory, run.design, &aging, run.settings, run.progress)
         });
-        self.conclude_aging(document, run, &aging, aged)
+        let survey = self.survey(aged.complete, run)?;
+        self.conclude_aging(document, run, &aging, aged, survey)
     }
 
-    /// Surveys the tree, and reports the result.
-    fn conclude_aging(&self, mut document: Document, run: &Generation<'_>, aging: &Aging, aged: Aged) -> Result<Ended> {
+    /// Reports the result.
+    fn conclude_aging(
+        &self,
+        mut document: Document,
+        run: &Generation<'_>,
+        aging: &Aging,
+        mut aged: Aged,
+        survey: Option<Survey>,
+    ) -> Result<Ended> {
+        // What cannot be done at all is no result.
+        if aged.created == 0
+            && let Some(error) = aged.failed.take_if(|error| error.kind() == ErrorKind::Usage)
+        {
+            return Err(error);
+        }
         let room = std::fs::File::open(&self.directory).ok().and_then(|opened| Room::of(opened).ok());
-        let mut allocated_bytes = None;
-        if aged.complete {
-            let survey = survey_back(&self.directory, run.settings.now, self.quiet, run.progress)?;
-            allocated_bytes = Some(survey.allocated_bytes());
-            if let Some(sizes) = document.distances.first_mut() {
+        // An interrupted survey knows a part of the tree.
+        let whole = survey.as_ref().filter(|survey| survey.origin.complete);
+        match (whole, document.distances.first_mut()) {
+            (Some(survey), Some(sizes)) => {
                 sizes.reached = Some(distance(&run.design.source_sizes, survey.distributions.of(Measure::FileSize)));
             }
-        } else {
-            document.distances.clear();
+            _ => document.distances.clear(),
         }
         let seconds = (aged.filled + aged.elapsed).as_secs_f64();
         document.complete = aged.complete;
@@ -89,7 +101,7 @@ impl GenerateArguments {
             files: aged.files,
             directories: aged.directories,
             size_bytes: aged.size_bytes,
-            allocated_bytes,
+            allocated_bytes: whole.map(Survey::allocated_bytes),
             elapsed_seconds: seconds,
             sync_seconds: 0.0,
             files_per_second: aged.created as f64 / seconds.max(1e-9),
@@ -110,11 +122,82 @@ impl GenerateArguments {
         });
         document.notes.extend(aged.notes);
         self.finish(&document, Ended::Well)?;
+        if aged.complete && whole.is_none() {
+            output::warn(UNSURVEYED);
+        }
         self.say_what_stays(aged.complete, aged.files, aged.failed);
         if aged.left_out > 0 {
             let many = format_count(aged.left_out.into());
             output::warn(&format!("{many} files larger than the fill level were left out"));
         }
-        Ok(if aged.complete { Ended::Well } else { Ended::Amiss })
+        Ok(if whole.is_some() { Ended::Well } else { Ended::Amiss })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::population::{Content, Design, MakeOptions};
+    use crate::progress::Progress;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        generate: GenerateArguments,
+    }
+
+    /// Makes a small tree with `arguments`, and interrupts the survey of it; returns how that ended, and the document.
+    fn unsurveyed(arguments: &[&str]) -> (Ended, Value) {
+        let sandbox = tempfile::tempdir().unwrap();
+        let output = sandbox.path().join("made.json");
+        let (directory, output) = (sandbox.path().join("tree"), output.to_str().unwrap());
+        let words = ["generate", "weighted:k=0,min=4096,max=4096", directory.to_str().unwrap(), "--files", "20"];
+        let words = [&words[..], &["--quiet", "--json", "--output", output], arguments].concat();
+        let arguments = Arguments::try_parse_from(words).unwrap().generate;
+        let (tree, room) = (arguments.tree().unwrap(), arguments.room().unwrap());
+        let design = Design::new(&tree.recipe, 20, 1.0, 1, None, 255);
+        let sizes = design.sizes.distribution();
+        let mut document = arguments.document(&tree, &design, &room, &sizes, 0);
+        // As of a tree with enough files.
+        document.bounds.met = Some(true);
+        let (content, progress) = (Content::Zero, Progress::default());
+        let settings = MakeOptions { threads: 1, content, now: 0, block_bytes: 4096, kept_bytes: 0, sync: false };
+        let run = Generation { tree: &tree, design: &design, planned_sizes: &sizes, settings, progress: &progress };
+        let root = arguments.open_root().unwrap();
+        let survey = || {
+            // A small tree is surveyed before anything can interrupt that.
+            let mut survey = arguments.survey(true, &run).unwrap();
+            survey.iter_mut().for_each(|survey| survey.origin.complete = false);
+            survey
+        };
+        let ended = match arguments.age {
+            Some(operations) => {
+                let aging = Aging { operations, level_bytes: 1 << 20, ages: tree.ages.clone() };
+                let aged = age(root, &arguments.directory, &design, &aging, settings, &progress);
+                arguments.conclude_aging(document, &run, &aging, aged, survey())
+            }
+            None => {
+                let made = arguments.make(root, &run);
+                arguments.conclude(document, &run, made, survey())
+            }
+        };
+        (ended.unwrap(), serde_json::from_slice(&std::fs::read(output).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn nothing_is_said_of_the_part_that_an_interrupted_survey_saw() {
+        for arguments in [&[][..], &["--age", "10"]] {
+            let (ended, document) = unsurveyed(arguments);
+            assert_eq!((ended, &document["complete"]), (Ended::Amiss, &Value::from(true)), "{document}");
+            assert!(document["made"]["files"].as_u64().unwrap() >= 20, "{document}");
+            assert_eq!(document["made"]["allocated_bytes"], Value::Null);
+            assert_eq!(document["distances"], json!([]));
+            if arguments.is_empty() {
+                assert_eq!(document["bounds"]["met"], Value::Null);
+            }
+        }
     }
 }

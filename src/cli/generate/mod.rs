@@ -87,7 +87,7 @@ pub(super) struct GenerateArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What")]
     directory_files: Option<u64>,
     /// Reference time for ages, instead of now (2026-01-31 or 2026-01-31T12:00:00Z); also given to files without ages
-    #[arg(long, value_name = "TIME", value_parser = as_of, help_heading = "What")]
+    #[arg(long, value_name = "TIME", value_parser = as_of, conflicts_with = "age", help_heading = "What")]
     as_of: Option<i64>,
     /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "What")]
@@ -103,10 +103,10 @@ pub(super) struct GenerateArguments {
     fill: Option<f64>,
 
     /// Number of threads [default: number of processors, at most 16]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), conflicts_with = "age")]
     threads: Option<u16>,
     /// Do not wait until all data is on the device
-    #[arg(long)]
+    #[arg(long, conflicts_with = "age")]
     no_sync: bool,
     /// Do not show progress
     #[arg(short, long)]
@@ -136,6 +136,9 @@ fn scale(text: &str) -> std::result::Result<f64, String> {
     };
     if scale > 0.0 && scale <= 1e6 { Ok(scale) } else { Err(wrong()) }
 }
+
+/// The warning about a tree whose survey was interrupted.
+const UNSURVEYED: &str = "interrupted while surveying the tree; the tree itself is complete";
 
 /// The context of a run.
 struct Generation<'a> {
@@ -184,7 +187,7 @@ impl GenerateArguments {
             threads: self.threads(),
             content: self.content,
             now: started,
-            block_bytes: room.block_bytes.clamp(4096, 1 << 20),
+            block_bytes: room.unit_bytes().clamp(4096, 1 << 20),
             kept_bytes: room.kept_bytes(&allowed),
             sync: !self.no_sync,
         };
@@ -195,7 +198,8 @@ impl GenerateArguments {
             return self.age(root, &run, document, operations, level_bytes);
         }
         let made = self.make(root, &run);
-        self.conclude(document, &run, made)
+        let survey = self.survey(made.complete, &run)?;
+        self.conclude(document, &run, made, survey)
     }
 
     /// The content that determines the space: while a tree ages, space without data is reserved.
@@ -302,37 +306,53 @@ impl GenerateArguments {
         during(self.quiet, run.progress, words, make)
     }
 
-    /// Surveys the tree that was made, and reports the result.
-    fn conclude(&self, mut document: Document, run: &Generation<'_>, made: Made) -> Result<Ended> {
+    /// Surveys the tree that was made, if it is complete.
+    fn survey(&self, is_complete: bool, run: &Generation<'_>) -> Result<Option<Survey>> {
+        let reference_time = self.as_of.unwrap_or(run.settings.now);
+        match is_complete {
+            true => survey_back(&self.directory, reference_time, self.quiet, run.progress).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Reports the result.
+    fn conclude(
+        &self,
+        mut document: Document,
+        run: &Generation<'_>,
+        made: Made,
+        survey: Option<Survey>,
+    ) -> Result<Ended> {
         let mut ended = if made.complete { Ended::Well } else { Ended::Amiss };
-        let survey = match made.complete {
-            true => {
-                Some(survey_back(&self.directory, self.as_of.unwrap_or(run.settings.now), self.quiet, run.progress)?)
-            }
-            false => None,
-        };
+        // An interrupted survey knows a part of the tree.
+        let whole = survey.as_ref().filter(|survey| survey.origin.complete);
         document.complete = made.complete;
-        document.made = Some(made_files(&made, survey.as_ref()));
-        match &survey {
+        document.made = Some(made_files(&made, whole));
+        match whole {
             Some(survey) => {
                 document.distances = reached(&run.tree.recipe, run.design, survey, &document.distances);
                 document.bounds = bounds(run.design, document.distances.first().and_then(|sizes| sizes.reached));
             }
-            None => document.distances.clear(),
+            None => {
+                document.distances.clear();
+                document.bounds.met = None;
+            }
         }
         self.finish(&document, ended)?;
-        if document.bounds.met == Some(false) && made.complete {
+        if document.bounds.met == Some(false) {
             output::warn("the sizes are further from the source than allowed");
             ended = Ended::Amiss;
         }
-        if let Some(survey) = &survey {
-            if !survey.origin.complete {
-                output::warn("interrupted while surveying the tree; the tree itself is complete");
+        match whole {
+            None if made.complete => {
+                output::warn(UNSURVEYED);
                 ended = Ended::Amiss;
-            } else if survey.distributions.of(Measure::FileSize) != run.planned_sizes {
+            }
+            Some(survey) if survey.distributions.of(Measure::FileSize) != run.planned_sizes => {
                 output::warn("the tree on disk differs from what was created: something else is changing it");
                 ended = Ended::Amiss;
             }
+            _ => {}
         }
         self.say_what_stays(made.complete, made.files, made.failed);
         Ok(ended)

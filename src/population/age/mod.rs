@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, mkdirat, openat, syncfs, unlinkat};
@@ -189,6 +190,12 @@ pub fn age(
         !progress.should_stop()
     };
     let lived = life.live(&mut aged, &mut tick, started);
+    // What ended early has not noted its time.
+    if aged.filled.is_zero() {
+        aged.filled = started.elapsed();
+    } else if aged.elapsed.is_zero() {
+        aged.elapsed = started.elapsed() - aged.filled;
+    }
     aged.created = life.created;
     aged.created_bytes = life.created_bytes;
     aged.deleted = life.deleted;
@@ -364,7 +371,7 @@ impl Life<'_> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let directory = self.directory_of(creation);
         let made = match self.settings.content {
-            Content::None => reserve(directory, &name, size),
+            Content::None => reserve(directory, &name, size, self.progress.stop_flag()),
             _ => write_file(directory, &name, &contents, &self.settings, self.progress.stop_flag(), &mut buffer),
         };
         self.buffer = buffer;
@@ -482,11 +489,20 @@ pub fn written_fraction(content: Content) -> f64 {
     if content == Content::None { 1.0 } else { content.written_fraction() }
 }
 
-/// Creates a file whose space is reserved but not written.
-fn reserve(directory: BorrowedFd<'_>, name: &[u8], size: u64) -> std::result::Result<(), Errno> {
+/// Creates a file whose space is reserved but not written. Ends with `ECANCELED` if that is interrupted once `stop` is
+/// set.
+fn reserve(directory: BorrowedFd<'_>, name: &[u8], size: u64, stop: &AtomicBool) -> std::result::Result<(), Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::from_raw_mode(0o666))?;
-    let reserved = if size > 0 { fallocate(&file, FallocateFlags::empty(), 0, size) } else { Ok(()) };
+    let reserved = loop {
+        let reserved = if size > 0 { fallocate(&file, FallocateFlags::empty(), 0, size) } else { Ok(()) };
+        match reserved {
+            // On tmpfs a signal interrupts it, whatever its handler asks for.
+            Err(Errno::INTR) if stop.load(Ordering::Relaxed) => break Err(Errno::CANCELED),
+            Err(Errno::INTR) => {}
+            reserved => break reserved,
+        }
+    };
     if reserved.is_err() {
         let _ = unlinkat(directory, name, AtFlags::empty());
     }
@@ -499,13 +515,24 @@ mod tests {
     use super::*;
 
     fn aged(root: &Path, seed: u64, content: Content, operations: u64, level_bytes: u64) -> Aged {
+        aged_until(root, seed, content, operations, level_bytes, &Progress::default())
+    }
+
+    fn aged_until(
+        root: &Path,
+        seed: u64,
+        content: Content,
+        operations: u64,
+        level_bytes: u64,
+        progress: &Progress,
+    ) -> Aged {
         let profile = profiles::find("geriatrix-agrawal").unwrap();
         let recipe = Recipe::of_sizes(crate::population::stratify::scaled(&profile.sizes, 0.05));
         let design = Design::new(&recipe, 500, 1.0, seed, None, 255);
         let directory = OwnedFd::from(File::open(root).unwrap());
         let settings = MakeOptions { threads: 1, content, now: 0, block_bytes: 4096, kept_bytes: 0, sync: true };
         let aging = Aging { operations, level_bytes, ages: Ages::of(&profile.ages) };
-        age(directory, root, &design, &aging, settings, &Progress::default())
+        age(directory, root, &design, &aging, settings, progress)
     }
 
     /// Every file with its size.
@@ -566,6 +593,19 @@ mod tests {
             None => assert!(aged.complete && aged.files > 0),
             Some(error) => assert!(error.to_string().contains("not supported"), "{error}"),
         }
+    }
+
+    #[test]
+    fn an_interruption_ends_the_time_of_its_phase() {
+        let root = tempfile::tempdir().unwrap();
+        let progress = Progress::observed(|progress| {
+            if progress.snapshot().objects >= 64 {
+                progress.stop();
+            }
+        });
+        let aged = aged_until(root.path(), 1, Content::Zero, 10, 64 << 20, &progress);
+        assert!(!aged.complete && aged.failed.is_none() && aged.created >= 64, "{aged:?}");
+        assert!(!aged.filled.is_zero() && aged.elapsed.is_zero(), "{aged:?}");
     }
 
     #[test]
