@@ -179,22 +179,24 @@ const BenchLevels = (() => {
   }
 
   /** Measures of a metadata run beside those of Table III. */
-  const COMPARED = [["peak load", "sfs", "Operation mix"], ["check", "check", "Full check"], ["deep check", null, "Check of every byte"], ["list", "list", "Directory listing with attributes"], ["reads, 1 thread", "reads", "Cold reads, one thread"]];
+  const CACHES = { cold: "caches cold", warm: "caches warm", "as-is": "caches as they were" };
+  const COMPARED = [["peak load", "sfs", "Operation mix"], ["check", "check", "Full check"], ["deep check", null, "Check of every byte"], ["list", "list", "Directory listing with attributes"], ["reads, 1 thread", "reads", "Small files, reads, 1 thread"]];
 
   function metadata(data) {
     const all = views(data, "metadata");
     if (!all.length) return null;
     const others = [...new Set(all.flatMap((view) => view.run.document.series.filter((series) => series.subject === view.index).map((series) => series.measure)))]
-      .filter((measure) => /^reads, (?!1 thread)/.test(measure)).map((measure) => [measure, null, `Cold ${measure}`]);
+      .filter((measure) => /^reads, (?!1 thread)/.test(measure)).map((measure) => [measure, null, `Small files, ${measure}`]);
     const compared = [...COMPARED, ...others].filter(([measure]) => all.some((view) => view.series(measure)));
     if (!compared.length) return null;
     const published = (key) => (data.table_3 ?? []).find((row) => row.benchmark === key);
     const find = (state) => compared.find(([measure]) => measure === state.measure);
+    const cachesOf = (measure) => CACHES[all.map((view) => view.series(measure)?.caches).find(Boolean)];
     const figure = new Figure({
       name: "metadata",
       title: "Table III, measured",
-      heading: (state) => find(state)[2],
-      note: "Medians with cold caches. Grey rows: Welch and Noer on a ten-blade chassis with more files; compare their ratios, not their figures.",
+      heading: (state) => [find(state)[2], cachesOf(state.measure)].filter(Boolean).join(", "),
+      note: "Medians. Grey rows: Welch and Noer on a ten-blade chassis with more files; compare their ratios, not their figures.",
       alt: "Bar chart of a metadata benchmark, one bar per target",
       state: { measure: compared[0][0] },
       controls: [{ key: "measure", label: "Benchmark", select: true, options: compared.map(([measure, , title]) => [measure, title]) }],

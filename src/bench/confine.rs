@@ -53,6 +53,20 @@ pub(super) fn check() -> Result<()> {
     parent().map(|_| ())
 }
 
+/// Checks whether a program in a group is also slowed down by the devices that `--emulate` limits.
+///
+/// # Errors
+/// Same as [`check`]; [`ErrorKind::Usage`] where a program that enters a group leaves the one with the limits.
+pub(super) fn check_beside_slow_devices() -> Result<()> {
+    let (_, version) = parent()?;
+    // A process is in one group of each hierarchy, and cgroup v2 has both controllers in one.
+    if version == Version::Two && of_controller("blkio")?.is_none() {
+        let cause = "with cgroup v2, --emulate would not slow down a program that has a memory limit";
+        return Err(Error::new(ErrorKind::Usage, OPERATION, cause).advise("remove --emulate"));
+    }
+    Ok(())
+}
+
 /// The parent for new groups, and its version.
 fn parent() -> Result<(PathBuf, Version)> {
     if !rustix::process::geteuid().is_root() {
@@ -88,12 +102,19 @@ impl Confined {
     /// Same as [`check`]; errors from creating the group.
     pub(super) fn new(scratch: &Path, limit_bytes: Option<u64>) -> Result<Confined> {
         let (parent, version) = parent()?;
-        let name = scratch.file_name().unwrap_or_default();
-        let path = parent.join(name);
+        Confined::below(&parent, version, scratch, limit_bytes)
+    }
+
+    fn below(parent: &Path, version: Version, scratch: &Path, limit_bytes: Option<u64>) -> Result<Confined> {
+        let path = parent.join(scratch.file_name().unwrap_or_default());
         let noted = scratch.join(NOTED);
         fs::write(&noted, escape_path(&path)).map_err(|error| Error::io(OPERATION, &noted, error))?;
+        // Both the guard and the record lead to the killing of what is in the group, so neither is of another's group.
+        if let Err(error) = fs::create_dir(&path) {
+            let _ = fs::remove_file(&noted);
+            return Err(Error::io(OPERATION, &path, error));
+        }
         let confined = Confined { path, version, noted };
-        fs::create_dir(&confined.path).map_err(|error| Error::io(OPERATION, &confined.path, error))?;
         if let Some(limit_bytes) = limit_bytes {
             confined.limit(limit_bytes)?;
         }
@@ -264,6 +285,22 @@ mod tests {
             assert_eq!((group.peak_bytes(), group.ran_out()), (Some(9), true));
             fs::remove_dir_all(&group.path).unwrap();
         }
+    }
+
+    #[test]
+    fn programs_in_a_group_of_the_same_name_live_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let (top, scratch) = (directory.path().join("top"), directory.path().join("run"));
+        let group = top.join("run");
+        [&scratch, &group].into_iter().for_each(|path| fs::create_dir_all(path).unwrap());
+        let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        fs::write(group.join("cgroup.procs"), other.id().to_string()).unwrap();
+        let confined = Confined::below(&top, Version::Two, &scratch, None);
+        clear_left_over(&scratch);
+        let lives = other.try_wait().unwrap().is_none();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(confined.is_err() && lives, "{confined:?}");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Kinds of file systems that a bench can create, their programs, and their options.
 
 use std::fmt;
+use std::fs::{self, Metadata};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::FileTypeExt;
 use std::str::FromStr;
 
 use super::emulate::Emulation;
@@ -196,6 +198,10 @@ impl FileSystemSpec {
                     mount.push(words.next().ok_or_else(|| wrong(format!("option -o of {} has no value", self.kind)))?)
                 }
                 Some(value) => mount.push(value),
+                // Not every option takes a value, and mkfs would then overwrite this instead.
+                None if !word.starts_with('-') && may_be_overwritten(self.kind, word) => {
+                    return Err(wrong(format!("'{word}' in the options of {} is a device or a file", self.kind)));
+                }
                 None if !word.starts_with('-') && !takes_value => {
                     let cause = format!("'{word}' in the options of {} does not belong to an option", self.kind);
                     return Err(wrong(cause));
@@ -243,8 +249,17 @@ impl FileSystemSpec {
     }
 }
 
+/// Whether a program that creates this kind might take a word as a device: only mkfs.btrfs takes several, and images
+/// too.
+fn may_be_overwritten(kind: FileSystemKind, word: &str) -> bool {
+    let is_device = |found: &Metadata| found.file_type().is_block_device();
+    fs::metadata(word).is_ok_and(|found| is_device(&found) || (kind == FileSystemKind::Btrfs && found.is_file()))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -266,6 +281,23 @@ mod tests {
         assert_eq!(plain.clone().with_options("").unwrap(), plain);
         for wrong in ["-o", "/dev/sda", "-b 1024 /dev/sda", "-q -F x y"] {
             assert_eq!(plain.clone().with_options(wrong).unwrap_err().kind(), ErrorKind::Usage, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_would_be_overwritten_is_no_option() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let options = format!("-K {}", image.path().display());
+        let btrfs = FileSystemSpec::new(FileSystemKind::Btrfs, 1 << 30);
+        assert_eq!(btrfs.clone().with_options(&options).unwrap_err().kind(), ErrorKind::Usage);
+        assert!(btrfs.with_options(&format!("{options}.none")).is_ok());
+        // An option of mkfs.ext4 may name a file.
+        assert!(FileSystemSpec::new(FileSystemKind::Ext4, 1 << 30).with_options(&options).is_ok());
+        let blocks = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
+        for device in blocks.map(|entry| Path::new("/dev").join(entry.file_name())).filter(|device| device.exists()) {
+            let options = format!("-K {}", device.display());
+            let ext4 = FileSystemSpec::new(FileSystemKind::Ext4, 1 << 30).with_options(&options);
+            assert_eq!(ext4.unwrap_err().kind(), ErrorKind::Usage, "{options}");
         }
     }
 

@@ -5,6 +5,7 @@
 //! mounts what it can; a program (FUSE) serves the rest, and the result says so. Dropping an image unmounts, detaches
 //! and removes it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -204,8 +205,9 @@ impl Image {
         }
         let file = File::create_new(&path).map_err(fail)?;
         file.set_len(self.spec.size_bytes).map_err(fail)?;
-        let mut arguments = self.maker_arguments();
-        arguments.push(path.to_string_lossy().into_owned());
+        // Names in a path are bytes, whatever they hold.
+        let mut arguments: Vec<OsString> = self.maker_arguments().into_iter().map(OsString::from).collect();
+        arguments.push(path.as_os_str().to_owned());
         programs::run(OPERATION, &kind.maker(), &arguments, self.scratch.lock())?;
         if self.spec.emulation.is_some() {
             // A disk has its space before it is written to.
@@ -241,7 +243,7 @@ impl Image {
                 if !self.spec.mount_options.is_empty() {
                     arguments.extend(["-o", &self.spec.mount_options]);
                 }
-                let mut arguments: Vec<_> = arguments.into_iter().map(std::ffi::OsString::from).collect();
+                let mut arguments: Vec<_> = arguments.into_iter().map(OsString::from).collect();
                 arguments.extend([device.into_os_string(), self.root().into_os_string()]);
                 programs::run("mount the file system", "mount", &arguments, self.scratch.lock())?;
             }
@@ -440,6 +442,23 @@ mod tests {
         image.unmount().unwrap();
         image.mount().unwrap();
         assert_eq!(fs::read(image.root().join("new")).unwrap(), [2; 100_000]);
+    }
+
+    #[test]
+    fn an_image_is_made_below_any_name() {
+        use std::os::unix::ffi::OsStrExt;
+        let spec = FileSystemSpec::new(FileSystemKind::Ext4, 64 << 20);
+        if let Err(error) = check(std::slice::from_ref(&spec)) {
+            return crate::skipped::skip(&error.to_string());
+        }
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
+        fs::create_dir(&directory).unwrap();
+        let scratch = Arc::new(Scratch::create(&directory).unwrap());
+        let image = Image::make(&scratch, 1, spec).unwrap();
+        fs::write(image.root().join("file"), b"x").unwrap();
+        drop((image, scratch));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }
 
     #[test]

@@ -71,8 +71,11 @@ impl Mounted {
     /// # Errors
     /// Errors from unmounting.
     pub(super) fn unmount(&mut self) -> Result<()> {
-        if let Some(server) = self.server.take() {
+        if self.server.is_some() {
             unmount_at(&self.point)?;
+        }
+        // Only now, so that another attempt is possible after an error.
+        if let Some(server) = self.server.take() {
             server.wait();
         }
         Ok(())

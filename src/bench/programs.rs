@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::units::escape;
 
 /// Programs with their Debian packages, and the argument that prints their version.
-const PROGRAMS: [(&str, &str, &str); 21] = [
+const PROGRAMS: [(&str, &str, &str); 22] = [
     ("mkfs.ext2", "e2fsprogs", "-V"),
     ("mkfs.ext3", "e2fsprogs", "-V"),
     ("mkfs.ext4", "e2fsprogs", "-V"),
@@ -31,6 +31,7 @@ const PROGRAMS: [(&str, &str, &str); 21] = [
     ("mount.exfat-fuse", "exfat-fuse", "-V"),
     ("losetup", "util-linux", "-V"),
     ("mount", "util-linux", "-V"),
+    ("fusermount3", "fuse3", "-V"),
     ("btrfs", "btrfs-progs", "--version"),
     ("fsck.fat", "dosfstools", "--help"),
     ("fsck.exfat", "exfatprogs", "-V"),

@@ -138,8 +138,11 @@ impl Run {
         Ok(prepared)
     }
 
-    /// Prepares one of the places.
-    fn prepare_place(&mut self, place: &Place, places: &[Place], besides: Besides) -> Result<Vec<Prepared>> {
+    /// Prepares one of the places, under a name unlike those of the others.
+    ///
+    /// # Errors
+    /// Same as [`prepare`](Self::prepare), except that it does not check the file systems first.
+    pub(super) fn prepare_place(&mut self, place: &Place, places: &[Place], besides: Besides) -> Result<Vec<Prepared>> {
         match place {
             Place::Directory(directory) => {
                 let (borrowed, cleared) = Borrowed::open(directory)?;

@@ -9,7 +9,9 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::{confine, emulate, loops, servers, volume};
+use super::{confine, emulate, loops, programs, servers, volume};
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks;
 use crate::units::{escape_path, format_size};
@@ -275,9 +277,37 @@ pub(super) fn unmount_at(point: &Path) -> Result<()> {
                 let detached = unmount(point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
                 return detached.map_err(|error| Error::io("unmount", point, error.into()));
             }
+            // Users other than root unmount what they have mounted through a program that may.
+            Err(rustix::io::Errno::PERM) => match unmount_by_program(point, false) {
+                Err(error) if error.kind() == ErrorKind::Busy && started.elapsed() < UNMOUNT_PATIENCE => {
+                    sleep(Duration::from_millis(50));
+                }
+                Err(error) if error.kind() == ErrorKind::Busy => return unmount_by_program(point, true),
+                ended => return ended,
+            },
             Err(error) => return Err(Error::io("unmount", point, error.into())),
         }
     }
+}
+
+/// Unmounts what this user has mounted through FUSE; if `is_lazy`, with its last user.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] if there is no program for it; [`ErrorKind::Busy`] if something is in use, otherwise
+/// [`ErrorKind::PermissionDenied`], with its last words.
+fn unmount_by_program(point: &Path, is_lazy: bool) -> Result<()> {
+    const OPERATION: &str = "unmount";
+    let mut command = Command::new(programs::find("fusermount3")?);
+    // Ctrl-C does not reach a process group of its own.
+    command.process_group(0).stdin(Stdio::null()).arg(if is_lazy { "-uz" } else { "-u" }).arg("--").arg(point);
+    let output = command.output().map_err(|error| Error::io(OPERATION, point, error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let cause = programs::last_words(&output.stderr, output.status);
+    let is_busy = cause.to_lowercase().contains("resource busy");
+    let kind = if is_busy { ErrorKind::Busy } else { ErrorKind::PermissionDenied };
+    Err(Error::new(kind, OPERATION, cause).at(point))
 }
 
 /// A number that other processes are unlikely to have.

@@ -183,7 +183,9 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         (args![&new, "--order", "size"], "size"),
         (args![&new, "--mount", "--durability", "batch"], "does not reach a mounted store"),
         (args![&new, "--size", "lots"], "lots"),
-        (args![&new, "--files", "1000000000", "--size", "1EiB"], "they would need"),
+        (args!["--fs", "ext4", "--files", "1000000000", "--size", "1EiB"], "they would need"),
+        (args![&new, "--files", "1000000000", "--size", "1EiB"], "there is space for"),
+        (args![&new, "--files", "1000000000", "--size", "4KiB"], "there is space for"),
         (args![&new, "--files", "900000000", "--size", "8KiB"], "there is space for"),
         (args![&new, &new], "named twice"),
         (args![&new, "--store", "--files", "1", "--size", "300MiB"], "256 MiB"),
@@ -191,12 +193,26 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         (args![&new, "--scratch", sandbox.path().join("none")], "none"),
         (args![&new, "-o", sandbox.path()], "directory"),
         (args![&new, "-o", new.join("result.json")], "No such file"),
+        (args![&new, "--report", new.join("result.html")], "No such file"),
     ] {
         let ran = run([args!["bench", "create"], arguments.clone()].concat()).ended(2);
         assert!(ran.said().contains(words), "{arguments:?}: {}", ran.said());
         assert_eq!(ran.text(), "");
         nothing_left(&sandbox, &[]);
     }
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_printed() {
+    if !Path::new("/dev/full").exists() {
+        return skip("there is no /dev/full");
+    }
+    let sandbox = sandbox();
+    let [place, page] = ["place", "page.html"].map(|name| sandbox.path().join(name));
+    let few = args!["bench", "create", &place, "--files", "10", "--rounds", "1", "-o", "/dev/full", "--report", &page];
+    let ran = run(few).ended(1);
+    assert!(ran.text().contains("10 empty files"), "{}", ran.text());
+    assert!(ran.said().contains("/dev/full: No space left on device") && page.exists(), "{}", ran.said());
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::Path;
+use std::process::Command;
 
 use granulo::testing::bench::file_systems::FileSystemKind;
 use granulo::testing::bench::result::{Details, Document, Subject, SubjectKind};
@@ -11,7 +13,7 @@ use rustix::process::Signal;
 use crate::args;
 use crate::bench_harness::{Running, can_make, left_below, nothing_left};
 use crate::bench_metadata::measures;
-use crate::harness::{run, sandbox};
+use crate::harness::{finish, granulo_as_nobody, has_program, run, sandbox, skip, without_wishes};
 use crate::mounted::can_mount;
 
 #[track_caller]
@@ -86,6 +88,37 @@ fn processes_below(directory: &Path) -> usize {
     let names =
         fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     names.filter(|line| line.windows(below.len()).any(|window| window == below)).count()
+}
+
+#[test]
+fn a_user_measures_a_mounted_store_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    if !has_program("fusermount3") || !has_program("unshare") {
+        return skip("there is no fusermount3 or no unshare");
+    }
+    let sandbox = sandbox();
+    chown(sandbox.path(), Some(65534), Some(65534)).unwrap();
+    let Some(copied) = granulo_as_nobody(&sandbox) else { return };
+    // Everybody may open /dev/fuse on most systems, but not on all: in this namespace they may.
+    let script = r#"
+        mknod -m 666 "$1/fuse" c 10 229
+        mount --bind "$1/fuse" /dev/fuse
+        cd "$1"
+        setpriv --reuid=65534 --regid=65534 --clear-groups "$0" \
+            bench create place --mount --files 10 --rounds 2 --json --scratch .
+        if grep -F "$1/place" /proc/self/mountinfo >&2; then exit 7; fi
+    "#;
+    let program = copied.get_args().last().unwrap().to_owned();
+    let mut command = without_wishes(Command::new("unshare"));
+    command.args(["--mount", "--propagation", "private", "sh", "-euc", script]).arg(program);
+    let ran = finish(command.arg(sandbox.path())).ended(0);
+    let document: Document = serde_json::from_slice(&ran.stdout).unwrap();
+    let mounted = ("mount on place", SubjectKind::Mount, "mounted");
+    assert_eq!(seen(&document), [("place", SubjectKind::Directory, "not"), mounted]);
+    assert_eq!(processes_below(sandbox.path()), 0);
+    nothing_left(&sandbox, &["fuse", "granulo"]);
 }
 
 #[test]

@@ -41,8 +41,10 @@ use workload::Ran;
 pub(crate) const LONGEST_FACTOR: f64 = 10.0;
 /// A run may take at least this long, however short it is without a limit.
 const LEAST_LONGEST: Duration = Duration::from_secs(10);
-/// Size of a file system for the default workload.
+/// Space for the compiler and its temporary files, or for the output of a command.
 const PROJECT_ROOM_BYTES: u64 = 512 << 20;
+/// The largest block size that is measured if none is named.
+const LARGEST_USUAL_BLOCK_BYTES: u64 = 8 * KIB;
 /// A block size that every kernel mounts if it knows the file system at all.
 const ORDINARY_BLOCK_BYTES: u64 = 4 * KIB;
 
@@ -105,17 +107,21 @@ impl Workload {
         }
     }
 
-    /// Size of a file system with enough space for the workload and its output.
+    /// Size of a file system with enough space for the workload and its output, with blocks of any of these sizes; if
+    /// there are none, of the usual ones.
     ///
     /// # Errors
     /// Errors from reading the tree.
-    pub(crate) fn room_bytes(&self) -> Result<u64> {
+    pub(crate) fn room_bytes(&self, block_sizes: &[u64]) -> Result<u64> {
         match self {
             Workload::Command { tree: Some(tree), .. } => {
                 Ok(allocated_below(tree)?.saturating_mul(2).saturating_add(PROJECT_ROOM_BYTES).next_multiple_of(MIB))
             }
             Workload::Command { tree: None, .. } => Ok(GIB),
-            Workload::Compile(_) => Ok(PROJECT_ROOM_BYTES),
+            Workload::Compile(project) => {
+                let block_bytes = block_sizes.iter().copied().max().unwrap_or(0).max(LARGEST_USUAL_BLOCK_BYTES);
+                Ok(PROJECT_ROOM_BYTES.saturating_add(project.room_bytes(block_bytes)).next_multiple_of(MIB))
+            }
         }
     }
 
@@ -162,7 +168,7 @@ fn allocated_below(directory: &Path) -> Result<u64> {
 }
 
 /// Block sizes of the published figure.
-const PUBLISHED_BLOCK_SIZES: [u64; 4] = [KIB, 2 * KIB, 4 * KIB, 8 * KIB];
+const PUBLISHED_BLOCK_SIZES: [u64; 4] = [KIB, 2 * KIB, 4 * KIB, LARGEST_USUAL_BLOCK_BYTES];
 
 /// Block sizes to measure for a kind of file system if none are named: those of the published figure that it supports.
 /// Empty for the default of its mkfs.
@@ -229,6 +235,9 @@ pub(crate) fn prepare(run: &mut Run, places: &[Place], block_sizes: &[u64]) -> R
         })
         .collect();
     images::check(&specs)?;
+    if specs.iter().any(|spec| spec.emulation.is_some()) {
+        confine::check_beside_slow_devices()?;
+    }
     run.refuse_doubles(&all)?;
     let mut prepared = Vec::new();
     for place in &all {
@@ -238,7 +247,7 @@ pub(crate) fn prepare(run: &mut Run, places: &[Place], block_sizes: &[u64]) -> R
             }
             Place::Directory(_) => false,
         };
-        match run.prepare(std::slice::from_ref(place), Besides::default()) {
+        match run.prepare_place(place, &all, Besides::default()) {
             Ok(mut places) => prepared.append(&mut places),
             Err(error) if may_be_too_large(place) && error.kind() == ErrorKind::Io => {
                 run.note(format!("Skipped because this kernel cannot mount it: {error}."));
@@ -454,6 +463,7 @@ fn trial(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::run::Request;
 
     fn file_system(kind: FileSystemKind) -> Place {
         Place::FileSystem(FileSystemSpec::new(kind, GIB))
@@ -484,13 +494,41 @@ mod tests {
     }
 
     #[test]
+    fn directories_with_the_same_last_name_are_told_apart() {
+        if let Err(error) = confine::check() {
+            return crate::skipped::skip(&error.to_string());
+        }
+        let sandbox = tempfile::tempdir().unwrap();
+        let places = ["one", "other"].map(|above| {
+            fs::create_dir(sandbox.path().join(above)).unwrap();
+            Place::Directory(sandbox.path().join(above).join("work"))
+        });
+        let scratch = sandbox.path().to_owned();
+        let mut run = Run::begin(Request { command_line: Vec::new(), seed: 1, scratch }).unwrap();
+        let prepared = prepare(&mut run, &places, &[]).unwrap();
+        let names: Vec<&str> = prepared.iter().map(Prepared::name).collect();
+        assert!(names[0].ends_with("one/work") && names[1].ends_with("other/work"), "{names:?}");
+    }
+
+    #[test]
+    fn a_project_has_room_for_each_of_its_programs() {
+        let room = |programs: u64, block_sizes: &[u64]| {
+            Workload::Compile(Project { programs, ..Project::default() }).room_bytes(block_sizes).unwrap()
+        };
+        assert!((PROJECT_ROOM_BYTES..2 * PROJECT_ROOM_BYTES).contains(&room(5, &[])));
+        assert!(room(10_000, &[]) > 10_000 * 100 * KIB);
+        // Four sources, their objects, the program and a directory.
+        assert!(room(10_000, &[KIB, 64 * KIB]) > 10_000 * 10 * 64 * KIB);
+    }
+
+    #[test]
     fn a_tree_has_room_for_itself_twice() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("below")).unwrap();
         fs::write(directory.path().join("below/file"), vec![b'x'; 3 << 20]).unwrap();
         let workload = Workload::Command { command: vec!["true".into()], tree: Some(directory.path().to_owned()) };
         workload.check().unwrap();
-        let room = workload.room_bytes().unwrap() - PROJECT_ROOM_BYTES;
+        let room = workload.room_bytes(&[]).unwrap() - PROJECT_ROOM_BYTES;
         assert!((6 << 20..9 << 20).contains(&room), "{room}");
         let file = Workload::Command { command: Vec::new(), tree: Some(directory.path().join("below/file")) };
         assert_eq!(file.check().unwrap_err().kind(), ErrorKind::Usage);

@@ -28,6 +28,10 @@ const SOURCES: u64 = 4;
 const INCLUDED: u64 = 3;
 /// Structures per header, each with a function.
 const STRUCTURES: u64 = 50;
+/// Most bytes of a header.
+const HEADER_BYTES: u64 = 32 << 10;
+/// Most bytes that a header adds to a source file, its object and the program together, on average.
+const HEADER_USE_BYTES: u64 = 256;
 
 /// Size of a project, and the number of builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +59,15 @@ impl Project {
             format_count(self.headers.into()),
             if self.builds == 1 { "once".to_owned() } else { format!("{} times", format_count(self.builds.into())) },
         )
+    }
+
+    /// Space for its files and those that a build creates, temporary ones apart, in blocks of `block_bytes`.
+    pub(super) fn room_bytes(&self, block_bytes: u64) -> u64 {
+        // Sources, objects, the program and its directory: a block or a few each, and more with each header.
+        let program_bytes = (2 * SOURCES + 8).saturating_mul(block_bytes);
+        let grown_bytes = (SOURCES * HEADER_USE_BYTES).saturating_mul(self.headers);
+        let headers_bytes = HEADER_BYTES.next_multiple_of(block_bytes).saturating_mul(self.headers);
+        self.programs.saturating_mul(program_bytes.saturating_add(grown_bytes)).saturating_add(headers_bytes)
     }
 
     /// Writes the project into an empty directory; returns the passes of the compiler that were copied, and their

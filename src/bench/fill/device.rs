@@ -1,8 +1,8 @@
 //! The device itself: its read rate from the beginning on, whatever file system it holds, as `hdparm -t` measures it.
 //!
 //! Reads bypass the page cache (O_DIRECT); where the device does not allow that, they go through the page cache, which
-//! is dropped before. If the device cannot be opened at all (no root, no single device), a file is read instead, in the
-//! same two ways.
+//! is dropped before; where that is not permitted either, the rate may be that of memory. If the device cannot be
+//! opened at all (no root, no single device), a file is read instead, in the same ways.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 use crate::bench::caches::drop_caches;
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::bench::place::Prepared;
+use crate::bench::result::CacheState;
 use crate::error::{Error, Result};
 
 /// As long as `hdparm -t` reads.
@@ -79,20 +80,24 @@ impl Baseline {
         Ok(Some(baseline))
     }
 
-    /// Returns bytes per second. Reads the `part`-th of `parts`, so that nothing is read twice if the device is large
-    /// enough.
-    pub(super) fn rate(&mut self, part: u64, parts: u64) -> Result<f64> {
+    /// Returns bytes per second, and the state of the caches. Reads the `part`-th of `parts`, so that nothing is read
+    /// twice if the device is large enough.
+    pub(super) fn rate(&mut self, part: u64, parts: u64) -> Result<(f64, CacheState)> {
         let fail = |path: &Path, error| Error::io("read", path, error);
         let mut file = open(&self.path, self.is_direct).map_err(|error| fail(&self.path, error))?;
         let is_device = self.made.is_none();
         let from = if is_device { self.size_bytes / parts.max(1) * part } else { 0 };
         let from = from - from % READ_BYTES as u64;
-        if !self.is_direct {
-            drop_caches();
-        }
+        // Direct reads too: below a loop device without direct I/O, they are served from the cached image.
+        let caches = self.caches(drop_caches().state);
         let started = Instant::now();
         let read = self.read_from(&mut file, from).map_err(|error| fail(&self.path, error))?;
-        Ok(read as f64 / started.elapsed().as_secs_f64().max(1e-9))
+        Ok((read as f64 / started.elapsed().as_secs_f64().max(1e-9), caches))
+    }
+
+    /// The caches that reads meet, if this state was reached by dropping them.
+    fn caches(&self, dropped: CacheState) -> CacheState {
+        if self.is_direct { CacheState::Cold } else { dropped }
     }
 
     fn read_from(&mut self, file: &mut File, from: u64) -> io::Result<u64> {
@@ -151,4 +156,23 @@ fn write(path: &Path, size_bytes: u64, content: &Content) -> io::Result<()> {
         at += piece.len() as u64;
     }
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_through_the_cache_is_as_cold_as_the_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, vec![1; READ_BYTES]).unwrap();
+        let mut baseline =
+            Baseline { path, size_bytes: READ_BYTES as u64, is_direct: false, made: None, buffer: buffer() };
+        let (rate, caches) = baseline.rate(0, 1).unwrap();
+        assert!(rate > 0.0 && caches == drop_caches().state, "{rate}, {caches:?}");
+        assert_eq!(baseline.caches(CacheState::AsIs), CacheState::AsIs);
+        baseline.is_direct = true;
+        assert_eq!(baseline.caches(CacheState::AsIs), CacheState::Cold);
+    }
 }

@@ -323,8 +323,8 @@ fn read_devices(
                 return Ok(false);
             }
             progress.begin(stage(&name, "read the device", repeat), 0);
-            let rate = baseline.rate(repeat, request.repeats)?;
-            add(samples, (at, "device read", None), CacheState::Cold, rate);
+            let (rate, caches) = baseline.rate(repeat, request.repeats)?;
+            add(samples, (at, "device read", None), caches, rate);
         }
     }
     Ok(true)

@@ -68,7 +68,7 @@ impl CacheArguments {
         }
         let request = self.request()?;
         request.workload.check()?;
-        let places = self.shared.places(request.workload.room_bytes()?)?;
+        let places = self.shared.places(request.workload.room_bytes(&self.block_sizes)?)?;
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
         let prepared = prepare(&mut run, &places, &self.block_sizes);

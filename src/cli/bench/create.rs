@@ -82,7 +82,12 @@ impl CreateArguments {
             return Err(error.advise("use --durability each or none, or omit --mount"));
         }
         let request = self.request();
-        let size_bytes = fitting_size_bytes(request.files, request.size_bytes, GIB)?;
+        let size_bytes = match self.shared.fs_size {
+            Some(size_bytes) => size_bytes,
+            // Directories have no image, however much they are to hold.
+            None if self.shared.fs.is_empty() => GIB,
+            None => fitting_size_bytes(request.files, request.size_bytes, GIB)?,
+        };
         let places = self.shared.places(size_bytes)?;
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;

@@ -148,6 +148,12 @@ impl FillArguments {
         if max_bytes == 0 {
             return Err(usage_error("empty files fill nothing; --largest must be more than 0"));
         }
+        if self.file_size == 0 {
+            return Err(usage_error("--file-size must be more than 0"));
+        }
+        if self.delete_every == 1 {
+            return Err(usage_error("with --delete-every 1 no file would stay; use 2 or more, or 0 for never"));
+        }
         Ok(FillRequest {
             levels,
             filling: Filling { sizes, delete_every: self.delete_every, flush_every: self.flush_every },
@@ -274,6 +280,8 @@ mod tests {
             &["--weight", "inf"],
             &["--smallest", "2MiB", "--largest", "1MiB"],
             &["--smallest", "0", "--largest", "0"],
+            &["--file-size", "0"],
+            &["--delete-every", "1"],
         ] {
             assert!(parse(words).unwrap().request().is_err(), "{words:?}");
         }

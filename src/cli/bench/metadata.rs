@@ -12,10 +12,11 @@ use crate::bench::metadata::{
 };
 use crate::bench::place::{Besides, Place};
 use crate::bench::result::Details;
+use crate::cli::output::refuse_to_replace;
 use crate::cli::{Ended, sources, usage_error};
 use crate::error::Result;
 use crate::survey::measure::Measure;
-use crate::units::{MIB, format_size, parse_size};
+use crate::units::{GIB, MIB, format_size, parse_size};
 
 /// Largest number of files, and of entries of the directory with many.
 const MOST_FILES: u64 = 1_000_000_000;
@@ -160,6 +161,8 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 
 impl MetadataArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        let targets = self.shared.output.iter().chain(&self.shared.report);
+        refuse_to_replace(std::slice::from_ref(&self.source), targets)?;
         let request = self.request()?;
         let (places, stores) = self.places(&request)?;
         let mut run = self.shared.begin()?;
@@ -233,10 +236,12 @@ impl MetadataArguments {
         let with_stores = !self.store_layout.is_empty();
         let mut kinds = self.shared.fs.clone();
         kinds.extend(with_stores.then_some(store_kind));
-        let size_bytes = self
-            .shared
-            .fs_size
-            .map_or_else(|| request.room_bytes(&kinds, self.shared.store || self.also.mount || with_stores), Ok)?;
+        let size_bytes = match self.shared.fs_size {
+            Some(size_bytes) => size_bytes,
+            // Directories have no image, however much they are to hold.
+            None if kinds.is_empty() => GIB,
+            None => request.room_bytes(&kinds, self.shared.store || self.also.mount || with_stores)?,
+        };
         if self.fs_devices.contains(&Device::Fast)
             && !self.fs_devices.contains(&Device::Slow)
             && self.shared.emulate.is_some()
@@ -249,9 +254,12 @@ impl MetadataArguments {
                 usage_error("--fs-devices needs file systems created for the run").advise("name them with --fs")
             );
         }
-        // Stores alone are a valid target too.
-        let named = match with_stores && self.shared.directories.is_empty() && self.shared.fs.is_empty() {
-            true => Vec::new(),
+        // Stores alone are a valid target too; --emulate and --fs-size are then about their file systems.
+        let named = match with_stores && self.shared.fs.is_empty() {
+            true if !self.shared.fs_options.is_empty() => {
+                return Err(usage_error("--fs-options needs file systems that --fs names"));
+            }
+            true => self.shared.directories.iter().cloned().map(Place::Directory).collect(),
             false => self.shared.places(size_bytes)?,
         };
         let mut places = Vec::new();
@@ -316,8 +324,21 @@ mod tests {
         let (places, stores) = places(&["--store-layout", "slow,hybrid,slow", "--store-fs", "xfs"]).unwrap();
         let stores = stores.unwrap();
         assert_eq!((places.len(), stores.layouts.len(), stores.file_system.kind), (0, 2, FileSystemKind::Xfs));
+    }
+
+    #[test]
+    fn what_is_about_file_systems_is_about_those_of_stores_too() {
+        let directory = [Place::Directory("a".into())];
+        let beside = ["a", "--store-layout", "slow", "--emulate", "hdd:ops=80", "--fs-size", "9GiB"];
+        let (named, stores) = places(&beside).unwrap();
+        let Stores { emulation, file_system, .. } = stores.unwrap();
+        assert_eq!(named, directory);
+        assert_eq!((emulation.operations_per_second, file_system.size_bytes), (80, 9 << 30));
+        let stores = places(&["--store-layout", "slow"]).unwrap().1.unwrap();
         // A million entries, and the space for the files.
         assert!((2 << 30..8 << 30).contains(&stores.file_system.size_bytes), "{}", stores.file_system.size_bytes);
+        // A directory has no image that could be too large.
+        assert_eq!(places(&["a", "--files", "1000000000"]).unwrap().0, directory);
     }
 
     #[test]
@@ -327,6 +348,7 @@ mod tests {
             &["a", "--fs-devices", "fast"],
             &["--fs", "ext4", "--emulate", "hdd", "--fs-devices", "fast"],
             &["--fs", "ext4", "--files", "1000000000"],
+            &["--store-layout", "slow", "--fs-options", "ext4=-m 0"],
         ] {
             assert!(places(words).is_err(), "{words:?}");
         }

@@ -2,8 +2,8 @@
 //! what they share.
 //!
 //! Every bench takes the same options for where it measures and where its result goes ([`Shared`]). Exit status: 2
-//! where it could not start or had to stop, 1 where it was interrupted or something was wrong, which the result
-//! describes.
+//! where it could not start or had to stop, 1 where it was interrupted, something was wrong, which the result
+//! describes, or the result could not be written.
 
 mod cache;
 mod create;
@@ -156,9 +156,9 @@ impl Shared {
         Ok(places)
     }
 
-    /// Begins a run, after checking that its result can be written.
+    /// Begins a run, after checking that its results can be written.
     fn begin(&self) -> Result<Run> {
-        self.output.as_deref().map_or(Ok(()), check_target)?;
+        self.output.iter().chain(&self.report).try_for_each(|path| check_target(path))?;
         let typed = std::env::args_os().map(|word| escape_path(Path::new(&word))).collect();
         let scratch = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
         Run::begin(Request { command_line: typed, seed: self.seed, scratch })
@@ -181,25 +181,32 @@ impl Shared {
         during(self.quiet, progress, move |now: &Snapshot| words(now, rounds), bench)
     }
 
-    /// Writes and prints a result; `warnings` describe what was wrong.
+    /// Writes and prints a result, which may be that of hours: it is printed also if it cannot be written. `warnings`
+    /// describe what was wrong.
     fn finish(&self, document: &Document, warnings: &[String]) -> Result<Ended> {
+        let mut failed = Vec::new();
         if let Some(path) = &self.output {
-            write_atomically(path, |out| write_json(document, out))?;
-            output::note(&format!("wrote {}", escape_path(path)));
+            match write_atomically(path, |out| write_json(document, out)) {
+                Ok(()) => output::note(&format!("wrote {}", escape_path(path))),
+                Err(error) => failed.push(error),
+            }
         }
         if let Some(path) = &self.report {
             let runs = [NamedRun { name: "this run".to_owned(), document: document.clone() }];
-            output::write_page(path, |out| page::part(&runs)?.write(super::now(), out))?;
+            failed.extend(output::write_page(path, |out| page::part(&runs)?.write(super::now(), out)).err());
         }
-        match self.json {
-            true => output::print(|out| write_json(document, out))?,
-            false => output::print(|out| report::bench::write_document(document, out))?,
+        let printed = match self.json {
+            true => output::print(|out| write_json(document, out)),
+            false => output::print(|out| report::bench::write_document(document, out)),
         };
+        failed.iter().for_each(output::complain);
+        printed?;
         warnings.iter().for_each(|warning| output::warn(warning));
         if !document.complete {
             output::warn("interrupted; the result has what was measured so far");
         }
-        Ok(if document.complete && warnings.is_empty() { Ended::Well } else { Ended::Amiss })
+        let is_well = document.complete && warnings.is_empty() && failed.is_empty();
+        Ok(if is_well { Ended::Well } else { Ended::Amiss })
     }
 }
 

@@ -10,6 +10,7 @@ use crate::bench::pack::{
 };
 use crate::bench::place::Besides;
 use crate::bench::result::{Details, Document};
+use crate::cli::output::refuse_to_replace;
 use crate::cli::{Ended, output, sources, usage_error};
 use crate::distribution::Distribution;
 use crate::error::Result;
@@ -91,6 +92,7 @@ enum OrderChoice {
 
 impl PackArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        refuse_to_replace(self.source.as_slice(), self.shared.output.iter().chain(&self.shared.report))?;
         let request = self.request()?;
         let places = self.shared.places(request.population.image_bytes())?;
         let mut run = self.shared.begin()?;

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use super::{FAINT, HEAD_COLUMNS, NAME_COLUMNS, TIMES, faint, heading, name, prose, short_name, table};
+use super::{FAINT, HEAD_COLUMNS, NAME_COLUMNS, TIMES, caches, faint, heading, name, prose, short_name, table};
 use crate::bench::metadata::published::{Figure, figure};
 use crate::bench::result::{Document, LoadPoint, MetadataDetails, Series, Subject};
 use crate::bench::samples::Spread;
@@ -84,13 +84,15 @@ fn columns(document: &Document, details: &MetadataDetails) -> Vec<Column> {
     all.into_iter().filter(is_measured).collect()
 }
 
-/// Phases that began with a cold cache.
+/// Phases before which the caches were dropped, where that was possible.
 fn write_cold(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
     let columns = columns(document, details);
     if columns.is_empty() {
         return Ok(());
     }
-    heading("Cold caches: full check, large directory, whole small files; medians", out)?;
+    let is_here = |series: &&Series| columns.iter().any(|column| column.measure == series.measure);
+    let state = document.series.iter().find(is_here).map_or("", |series| caches(series.caches));
+    heading(&format!("Full check, large directory, whole small files, caches {state}; medians"), out)?;
     table(out, |out| {
         for line in 0..2 {
             write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
@@ -374,6 +376,8 @@ fn times(ratio: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::result::{CacheState, Details, Harness, Host, SubjectKind};
+    use crate::report::bench::words::sentences;
     use crate::report::chart::COLUMNS;
 
     #[test]
@@ -381,6 +385,44 @@ mod tests {
         const { assert!(NAME_COLUMNS + 6 * FIGURE_COLUMNS <= COLUMNS) };
         const { assert!(NAME_COLUMNS - 1 + SUBJECTS_BESIDE * SUBJECT_COLUMNS <= COLUMNS) };
         const { assert!(NAME_COLUMNS + 14 + 9 + 16 + 12 + 12 <= COLUMNS) };
+    }
+
+    #[test]
+    fn caches_that_were_not_dropped_are_not_called_cold() {
+        let details = MetadataDetails { threads: 4, ..MetadataDetails::default() };
+        let subject = Subject {
+            name: "place".to_owned(),
+            kind: SubjectKind::Directory,
+            path: String::new(),
+            file_system: Default::default(),
+            device: Default::default(),
+            further_devices: Vec::new(),
+            fill_before: 0.0,
+            fill_after: 0.0,
+        };
+        let series = |measure: &str, unit: &str| Series::new(0, measure, unit, CacheState::AsIs, vec![2.0]);
+        let document = Document {
+            schema: String::new(),
+            granulo_version: String::new(),
+            granulo_commit: None,
+            started_at: String::new(),
+            elapsed_seconds: 0.0,
+            complete: true,
+            command_line: Vec::new(),
+            seed: 0,
+            host: Host::default(),
+            tools: Vec::new(),
+            harness: Harness::default(),
+            subjects: vec![subject],
+            series: vec![series("list", "seconds"), series("reads, 1 thread", "operations/s")],
+            notes: Vec::new(),
+            details: Details::Metadata(details.clone()),
+        };
+        let mut out = Vec::new();
+        write(&document, &details, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap() + &sentences(&document).concat();
+        assert!(text.contains("caches not dropped") && text.contains("Reads of small files"), "{text}");
+        assert!(!text.to_lowercase().contains("cold"), "{text}");
     }
 
     #[test]

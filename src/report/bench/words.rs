@@ -193,7 +193,7 @@ fn metadata(document: &Document, details: &MetadataDetails) -> Vec<String> {
         ("peak load", "Peak rate of the operation mix"),
         ("check", "A full check"),
         ("list", "Listing a large directory with attributes"),
-        ("reads, 1 thread", "Cold reads of small files per second, one thread"),
+        ("reads, 1 thread", "Reads of small files per second, one thread"),
         (several.as_str(), "The same with all threads"),
     ];
     for (measure, what) in measures {
