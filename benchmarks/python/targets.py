@@ -184,7 +184,8 @@ class Lmdb(Target):
         import lmdb
 
         if self.environment is None:
-            self.environment = lmdb.open(f"{self.place}/lmdb", readonly=True, lock=False)
+            # Reading ahead only costs, of records in random order.
+            self.environment = lmdb.open(f"{self.place}/lmdb", readonly=True, lock=False, readahead=False)
         with self.environment.begin() as reader:
             return [reader.get(key_of(number).encode()) for number in numbers]
 
