@@ -85,6 +85,12 @@ def can_limit_memory():
     return os.geteuid() == 0 and os.access(MEMORY_GROUPS / "cgroup.procs", os.W_OK)
 
 
+def read_each(target, numbers):
+    """Reads batches one after another. Each is dropped before the next, so that its memory serves again."""
+    for batch in numbers:
+        target.read(batch)
+
+
 class Bench:
     def __init__(self, place, options):
         self.place, self.options = place, options
@@ -135,7 +141,7 @@ class Bench:
                 continue
             if cache == "cold":
                 self.cold()
-            seconds = measured(lambda: [target.read(batch) for batch in batches(numbers)])
+            seconds = measured(lambda: read_each(target, batches(numbers)))
             self.rows.append(("batches of 256", cache, 1, name, round_, len(numbers), *seconds))
 
     def epochs(self, cache, round_):
@@ -162,9 +168,10 @@ class Bench:
             say(f"round {round_ + 1} of {self.options.rounds}")
             self.warm()
             for cache in caches:
-                if cache != "limited":
+                if cache != "limited" and self.options.only != "epoch":
                     self.random_batches(cache, round_)
-                self.epochs(cache, round_)
+                if self.options.only != "batches":
+                    self.epochs(cache, round_)
         return caches
 
     def summary(self):
@@ -193,6 +200,7 @@ def measure():
     parser.add_argument("--size", type=int, default=20_000, help="bytes of a file")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=40, help="batches of 256 in a round")
+    parser.add_argument("--only", choices=("batches", "epoch"), help="one of the two tasks")
     parser.add_argument("--directory", type=Path, help="where the data are (default: that for temporary files)")
     parser.add_argument("--out", type=Path, help="where the record goes (default benchmarks/runs/DATE-python)")
     parser.add_argument("--quick", action="store_true", help="1,000 files, one round: a smoke test")

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from . import _granulo
 from .errors import NotFoundError
-from .store import DEFAULT_THREADS, Key, Store
+from .store import DEFAULT_THREADS, READ_MANY_THREADS, Key, Store
 
 if TYPE_CHECKING:
     import pyarrow
@@ -184,7 +184,7 @@ class Listing:
             yield Batch(np.frombuffer(indices, dtype="<u4"), buffer, np.frombuffer(offsets, dtype="<i8"))
 
     def read_many(
-        self, rows: Sequence[int] | npt.NDArray[Any], threads: int = DEFAULT_THREADS
+        self, rows: Sequence[int] | npt.NDArray[Any], threads: int = READ_MANY_THREADS
     ) -> tuple[bytearray, npt.NDArray[np.int64]]:
         """As :meth:`Store.read_many`, of rows of this listing."""
         return self.store.read_many(rows, self, threads)

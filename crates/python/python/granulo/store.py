@@ -26,6 +26,8 @@ Key = Union[str, bytes, "os.PathLike[str]"]
 
 #: Threads of a call that reads many files, if it is not told.
 DEFAULT_THREADS = 8
+#: Threads of :meth:`Store.read_many`, which nobody else reads beside: what it asks a device for at once.
+READ_MANY_THREADS = 16
 
 
 def _bytes_of(content: Any) -> bytes:
@@ -128,7 +130,7 @@ class Store(_granulo.Store):
         self,
         keys: Sequence[Any] | npt.NDArray[Any],
         listing: Listing | None = None,
-        threads: int = DEFAULT_THREADS,
+        threads: int = READ_MANY_THREADS,
     ) -> tuple[bytearray, npt.NDArray[np.int64]]:
         """The contents of many files in one buffer, with their offsets.
 
@@ -137,7 +139,8 @@ class Store(_granulo.Store):
         The buffer is writable and used by nobody else: ``np.frombuffer(buffer, np.uint8)``,
         ``pyarrow.py_buffer(buffer)`` and ``torch.frombuffer(buffer, dtype=torch.uint8)`` take it without a copy.
 
-        Records are read in disk order by ``threads`` threads, neighbours together, without the interpreter.
+        Records are read in disk order by up to ``threads`` threads (more than two only if a device is waited for),
+        neighbours together, without the interpreter.
         """
         if listing is not None:
             buffer, offsets = self.read_rows(listing.table, _rows_of(keys, len(listing)).tobytes(), threads)
