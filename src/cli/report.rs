@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-pub(super) use super::output::refuse_to_replace;
+use super::output::refuse_to_replace;
 use super::results::{Stored, read};
 use super::{Ended, output, sources, trace};
 use crate::bench::result::Document;

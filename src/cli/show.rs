@@ -7,7 +7,8 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::report::{refuse_to_replace, write_report};
+use super::output::refuse_to_replace;
+use super::report::write_report;
 use super::results::{self, Stored};
 use super::{Ended, lists, output, sources, usage_error};
 use crate::distribution::published;

@@ -288,8 +288,7 @@ fn a_log_that_ended_too_early_says_after_when_and_what_helps() {
     let missing = place.run_on("ls", ["--json"]).ended(1).json()["completeness"]["missing"][0].clone();
     assert!(missing["after_nanoseconds"].as_i64().is_some_and(|after| after > 1_600_000_000_000_000_000), "{missing}");
     let sides = place.run_on("salvage", ["--json"]).ended(1).json();
-    let of_own = (&sides["completeness"]["state"], &sides["sides"][0]["complete"]);
-    assert_eq!(of_own, (&"incomplete".into(), &false.into()), "{sides}");
+    assert_eq!(sides["completeness"]["state"], "incomplete", "{sides}");
     // A reader that has no index builds a private one, which is a problem of its own.
     place.run_on("check", ["--rebuild-index"]);
     let ran = place.run_on("check", [""; 0]).ended(1);

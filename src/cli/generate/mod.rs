@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::output::DocumentArguments;
+use super::output::refuse_to_replace;
 use super::progress::during;
-use super::report::refuse_to_replace;
 use super::survey::as_of;
 use super::{Ended, now, output, signals};
 use crate::distribution::Distribution;

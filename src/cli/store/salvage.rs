@@ -111,9 +111,9 @@ impl SalvageArguments {
     fn list(&self, how: &OpenOptions, sides: Vec<Side>) -> Result<Ended> {
         let open = |side: Side| OpenSide { store: Store::open_side(&self.at.store, how, &side), side };
         let opened: Vec<OpenSide> = sides.into_iter().map(open).collect();
-        // What another side lacks is in its record alone.
-        if let Some(own) = opened.iter().find(|one| one.side.is_current).and_then(|one| one.store.as_ref().ok()) {
-            say_completeness(own);
+        // A side is opened without the marks of the log, which say what the store itself lacks.
+        if let Ok(own) = self.at.open_quietly() {
+            say_completeness(&own);
         }
         let mut records = Vec::new();
         for (at, one) in opened.iter().enumerate() {

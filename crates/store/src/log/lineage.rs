@@ -26,10 +26,11 @@ pub(crate) struct FoundSegment {
     pub(crate) size_bytes: u64,
     /// Whether the history of epochs allows it to be part of the log.
     pub(crate) is_of_history: bool,
-    /// Of several segments with one number, the one counts that is known or on more devices in service, if nothing says
-    /// which the log continued in.
+    /// Of several segments with one number, the one counts that is known or on more devices in service, if nothing
+    /// says which the log continued in.
     pub(crate) weight: usize,
-    /// Ends of its batches at which segments that were found continue the log. Only of segments that share their number.
+    /// Ends of its batches at which segments that were found continue the log. Only of segments that share their
+    /// number.
     pub(crate) continued_at: Vec<Continued>,
 }
 

@@ -16,6 +16,7 @@
 //! | `consolidate` | small pieces of a file, put together |
 //! | `dropped`, `collect` | what no version refers to any more, and how it is deleted |
 //! | `lease`, `lock` | who may publish, and how another process learns that it no longer lives |
+//! | `options` | how a program uses it |
 //! | `remembered` | what a writer was told, for the next one |
 //! | `uploads` | objects on their way while more is written |
 //! | `fetch` | reading objects in few requests, and ahead |
@@ -33,6 +34,7 @@ mod file;
 pub(crate) mod lease;
 mod lock;
 mod memory;
+mod options;
 pub(crate) mod pieces;
 pub(crate) mod platform;
 mod publish;
@@ -42,7 +44,7 @@ pub(crate) mod table;
 mod uploads;
 pub(crate) mod volume;
 
-pub use volume::BucketOptions;
+pub use options::BucketOptions;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::volume::BucketOptions;
+use super::options::BucketOptions;
 
 /// How long an object outlives the last version with it, if nobody has said.
 const GRACE: Duration = Duration::from_secs(24 * 60 * 60);

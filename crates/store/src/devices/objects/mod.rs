@@ -174,8 +174,8 @@ pub trait Objects: Send + Sync + Debug {
         self.replace(name, bytes, &Expected::Absent)
     }
 
-    /// From now on, [`put_as`](Self::put_as) puts what is read at random into a storage class of this name, and the rest
-    /// into another; `None`: that of the bucket. Without classes, as here, nothing changes.
+    /// From now on, [`put_as`](Self::put_as) puts what is read at random into a storage class of this name, and the
+    /// rest into another; `None`: that of the bucket. Without classes, as here, nothing changes.
     fn set_classes(&self, _fast: Option<&str>, _slow: Option<&str>) {}
 
     /// As [`put`](Self::put), into the storage class for what is read at random, or the cheap one; without classes, as

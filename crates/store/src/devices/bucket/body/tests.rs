@@ -104,8 +104,8 @@ fn a_table_is_read_back() {
     assert_eq!((found.lease, found.dropped, found.spent), (a_lease(), some_dropped(), some_requests()));
     assert_eq!(found.remembered, body.remembered);
     let nothing = Body { remembered: Remembered::default(), ..a_body(&objects) };
-    let without = decode(&encode(&nothing, &indexes(&objects)), &objects).unwrap();
-    assert_eq!(without.remembered, Remembered::default());
+    let without = encode(&nothing, &indexes(&objects));
+    assert_eq!(decode(&without, &objects).unwrap().remembered, Remembered::default());
     assert_eq!(words(&found.table), words(&body.table));
     assert_eq!(
         words(&found.table),
@@ -127,7 +127,8 @@ fn a_table_is_read_back() {
     let mut newer = bytes.clone();
     newer[8] = 9;
     assert_eq!(decode(&newer, &objects).unwrap_err(), BodyError::Newer(9));
-    for end in 0..bytes.len() {
+    // Before a section that need not be there, it is whole.
+    for end in (0..bytes.len()).filter(|&end| end != without.len()) {
         assert!(decode(&bytes[..end], &objects).is_err(), "cut at {end}");
     }
 }
