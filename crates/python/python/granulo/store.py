@@ -139,8 +139,8 @@ class Store(_granulo.Store):
         The buffer is writable and used by nobody else: ``np.frombuffer(buffer, np.uint8)``,
         ``pyarrow.py_buffer(buffer)`` and ``torch.frombuffer(buffer, dtype=torch.uint8)`` take it without a copy.
 
-        Records are read in disk order by up to ``threads`` threads (more than two only if a device is waited for),
-        neighbours together, without the interpreter.
+        Records are read in disk order by up to ``threads`` threads (more than one or two only if a device is waited
+        for), neighbours together, without the interpreter.
         """
         if listing is not None:
             buffer, offsets = self.read_rows(listing.table, _rows_of(keys, len(listing)).tobytes(), threads)

@@ -77,6 +77,10 @@ pub(crate) fn sort(wanted: &mut [Wanted]) {
     wanted.sort_unstable_by_key(|wanted| (wanted.location.segment, wanted.location.offset));
 }
 
+/// From memory, one thread reads so much in a few milliseconds; a second one would take a fifth more processor time for
+/// it (`make bench-python`), of which the caller may have other use.
+const FEW_BYTES: u64 = 16 << 20;
+
 /// The longest that it takes to read bytes that are in memory: 40 µs, and a second for 2 GB.
 fn from_memory(bytes: u64) -> Duration {
     Duration::from_micros(40) + Duration::from_nanos(bytes / 2)
@@ -121,8 +125,8 @@ impl Engine {
         }
     }
 
-    /// Reads the records of `wanted`, sorted by place, on two threads, and on up to `most_threads` once a device is
-    /// waited for. `take` is called once per record, by several threads at once, with its index in the list and the
+    /// Reads the records of `wanted`, sorted by place, on one thread, or two if they are more than [`FEW_BYTES`], and on
+    /// up to `most_threads` once a device is waited for. `take` is called once per record, by several threads at once, with its index in the list and the
     /// record, or the error. In disk order, except that threads overtake each other.
     pub(crate) fn read_wanted(
         &self,
@@ -155,7 +159,9 @@ impl Engine {
                 }
             }
         };
-        threads::share_once_slow(most_threads.min(spans.len()), work);
+        let all_bytes: u64 = spans.iter().map(|span| span.bytes.end - span.bytes.start).sum();
+        let beginning = if all_bytes > FEW_BYTES { 2 } else { 1 };
+        threads::share_once_slow(beginning, most_threads.min(spans.len()), work);
     }
 }
 

@@ -9,9 +9,6 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::{lock, unpoisoned};
 
-/// Threads that read before it is known whether a device is waited for.
-const BEGINNING: usize = 2;
-
 #[cfg(test)]
 thread_local! {
     static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -70,18 +67,18 @@ pub(crate) fn share(threads: usize, work: impl Fn() + Sync) {
     });
 }
 
-/// As [`share`], on [`BEGINNING`] threads, and on all of them from the moment at which `work` calls what it is given:
-/// a thread costs as much as reading several records from memory, and pays where a device is waited for.
-pub(crate) fn share_once_slow(threads: usize, work: impl Fn(&dyn Fn()) + Sync) {
+/// As [`share`], on `beginning` threads, and on all of them from the moment at which `work` calls what it is given: a
+/// thread costs as much as reading several records from memory, and pays where a device is waited for.
+pub(crate) fn share_once_slow(beginning: usize, threads: usize, work: impl Fn(&dyn Fn()) + Sync) {
     let is_slow = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (work, is_slow) = (&work, &is_slow);
         let join = move || {
             if !is_slow.swap(true, Ordering::Relaxed) {
-                (BEGINNING..threads).try_for_each(|_| spawn_within(scope, move || work(&|| ())).map(drop)).ok();
+                (beginning..threads).try_for_each(|_| spawn_within(scope, move || work(&|| ())).map(drop)).ok();
             }
         };
-        let begun = (1..threads.min(BEGINNING)).try_for_each(|_| spawn_within(scope, move || work(&join)).map(drop));
+        let begun = (1..threads.min(beginning)).try_for_each(|_| spawn_within(scope, move || work(&join)).map(drop));
         // Without threads, this one does it all.
         begun.ok();
         work(&join);
