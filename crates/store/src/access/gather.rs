@@ -125,9 +125,10 @@ impl Engine {
         }
     }
 
-    /// Reads the records of `wanted`, sorted by place, on one thread, or two if they are more than [`FEW_BYTES`], and on
-    /// up to `most_threads` once a device is waited for. `take` is called once per record, by several threads at once, with its index in the list and the
-    /// record, or the error. In disk order, except that threads overtake each other.
+    /// Reads the records of `wanted`, sorted by place, on one thread, or two if they are more than [`FEW_BYTES`], and
+    /// on up to `most_threads` once a device is waited for. `take` is called once per record, by several threads at
+    /// once, with its index in the list and the record, or the error. In disk order, except that threads overtake each
+    /// other.
     pub(crate) fn read_wanted(
         &self,
         wanted: &[Wanted],
