@@ -187,7 +187,7 @@ def fill_level(path):
 
 def mount_of(path):
     """The line of /proc/mounts, in its fields, of the file system that holds a path."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    mounts = [line.split() for line in Path("/proc/mounts").read_text(errors="surrogateescape").splitlines()]
     return max((m for m in mounts if f"{path}/".startswith(m[1].rstrip("/") + "/")), key=lambda m: len(m[1]))
 
 

@@ -121,7 +121,7 @@ class Segment:  # section 5: the copies of one, by number and epoch
             data = read(path)
             if data[8:16] == b"granseg\0" and xxh3(data[8:128]) == unpack("Q", data)[0] and data[24:40] == store:
                 self.copies.append(data)
-                self.epoch, self.number, _, *self.continues = unpack("QQQQQ", data, 40)
+                self.epoch, self.number, _, *self.continues = unpack("QQQQQQQ", data, 40)
         if not self.copies:
             raise ValueError("no copy has a sound header")
         self.seed, self.is_written = xxh3(struct.pack("<16sQQ", store, self.epoch, self.number)), lambda epoch, batch: True
@@ -150,6 +150,11 @@ class Segment:  # section 5: the copies of one, by number and epoch
             places.append(begin)
             begin += 4 * length
         return places if begin == commit.at else None
+
+    def has_batch(self, end, sequence, chain):
+        """Whether the batch ends there that a segment continues."""
+        commits = (record for record in self.records() if record.kind == COMMIT and record.is_whole)
+        return any((one.at + one.length, *unpack("Q", one.content), *unpack("Q", one.content, 32)) == (end, sequence, chain) for one in commits)
 
     def records(self):
         """All records of batches that have a commit, in order (section 9)."""
@@ -200,7 +205,7 @@ class Store:
 
     def log(self, history, side):
         """The segments of the log, from the last one back (section 9)."""
-        paths, found, others = {}, {}, {}
+        paths, alike, others = {}, {}, {}
         for block in self.devices.values():
             directory = os.path.join(block.directory, "segments")
             for name in os.listdir(directory) if os.path.isdir(directory) else []:
@@ -212,9 +217,18 @@ class Store:
                 complain(f"{paths[name][0]}: {error}")
                 continue
             if history.has_begun(segment):
-                found[segment.number] = segment
+                alike.setdefault(segment.number, {})[name] = segment
             else:
                 others[name] = segment
+        # Of several that are older than the history, the one that the next continues; the rest are of another side.
+        found, following = {}, None
+        for number in sorted(alike, reverse=True):
+            several, on_way = alike[number], following is None or number <= following.continues[0]
+            continued = len(several) > 1 and following is not None and number == following.continues[0]
+            fitting = [one for one in several.values() if continued and one.has_batch(*following.continues[1:])]
+            found[number] = (fitting or list(several.values()))[-1]
+            following = found[number] if on_way else following
+            others.update((name, one) for name, one in several.items() if one is not found[number])
         if side is not None:
             # It is read in place of what this history has behind the place where they parted.
             last = others.get(side) or sys.exit("read_store.py: there is no such segment beside the log")

@@ -69,7 +69,9 @@ const Ages = (() => {
       .filter((stamp) => stamp.files || stamp.bytes);
     if (!stamps.length) return null;
     // Days of a time before 1982: packaging writes 1970 and 1980 where it has no time. They are said, not drawn.
-    const reset = (entry) => num(entry.low) >= num(firstReset);
+    // Buckets are powers of two: one is reset if its middle is.
+    const isReset = (low) => known(firstReset) && num(low) * Math.SQRT2 >= num(firstReset);
+    const reset = (entry) => isReset(entry.low);
     const everyEntry = (dist) => dist?.buckets ?? [];
     const entries = (dist) => everyEntry(dist).filter((entry) => !reset(entry));
     const resets = stamps.map((stamp) => ({ ...stamp, share: part(sum(everyEntry(stamp.files).filter(reset).map((entry) => entry.count)), stamp.files?.count) })).filter((stamp) => stamp.share > 0);
@@ -151,7 +153,7 @@ const Ages = (() => {
         return {
           caption: "Ages: share of the files and of the bytes per bucket",
           columns: [{ title: "Age", text: true }, ...stamps.flatMap((stamp) => [{ title: `${stamp.label}, files` }, { title: `${stamp.label}, bytes` }])],
-          rows: [...edges.keys()].sort((a, b) => a - b).map((low) => [`${bucket(low, edges.get(low).high, "days")}${low >= num(firstReset) ? ", reset by packaging" : ""}`,
+          rows: [...edges.keys()].sort((a, b) => a - b).map((low) => [`${bucket(low, edges.get(low).high, "days")}${isReset(low) ? ", reset by packaging" : ""}`,
             ...stamps.flatMap((stamp) => [cell(stamp.files, low), cell(stamp.bytes, low)])]),
         };
       },

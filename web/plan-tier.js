@@ -158,7 +158,10 @@ const PlanTier = (() => {
     if (cutoff >= largest) {
       const last = state.curve.points.at(-1);
       // A layout that limits the cutoff leaves something to the slow tier whatever the capacity.
-      if (last.slow > 0) return { ...state.curve.points.find((point) => point.fast === last.fast), all: false, exact: true };
+      if (last.slow > 0) {
+        const first = state.curve.points.find((point) => point.fast === last.fast);
+        return { ...first, cutoff: Math.max(first.cutoff, num(entry.fit?.largest?.cutoff_bytes ?? 0)), all: false, exact: true };
+      }
       return { ...last, cutoff: largest, all: true, exact: true };
     }
     return { ...at(state.curve, cutoff), all: false, exact: false };

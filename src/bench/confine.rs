@@ -108,11 +108,11 @@ impl Confined {
     fn below(parent: &Path, version: Version, scratch: &Path, limit_bytes: Option<u64>) -> Result<Confined> {
         let path = parent.join(scratch.file_name().unwrap_or_default());
         let noted = scratch.join(NOTED);
-        fs::write(&noted, escape_path(&path)).map_err(|error| Error::io(OPERATION, &noted, error))?;
         // Both the guard and the record lead to the killing of what is in the group, so neither is of another's group.
-        if let Err(error) = fs::create_dir(&path) {
-            let _ = fs::remove_file(&noted);
-            return Err(Error::io(OPERATION, &path, error));
+        fs::create_dir(&path).map_err(|error| Error::io(OPERATION, &path, error))?;
+        if let Err(error) = fs::write(&noted, escape_path(&path)) {
+            let _ = fs::remove_dir(&path);
+            return Err(Error::io(OPERATION, &noted, error));
         }
         let confined = Confined { path, version, noted };
         if let Some(limit_bytes) = limit_bytes {

@@ -185,7 +185,7 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         (args![&new, "--size", "lots"], "lots"),
         (args!["--fs", "ext4", "--files", "1000000000", "--size", "1EiB"], "they would need"),
         (args![&new, "--files", "1000000000", "--size", "1EiB"], "there is space for"),
-        (args![&new, "--files", "1000000000", "--size", "4KiB"], "there is space for"),
+        (args![&new, "--files", "1000000000", "--size", "1GiB"], "there is space for"),
         (args![&new, "--files", "900000000", "--size", "8KiB"], "there is space for"),
         (args![&new, &new], "named twice"),
         (args![&new, "--store", "--files", "1", "--size", "300MiB"], "256 MiB"),

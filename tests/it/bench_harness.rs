@@ -32,7 +32,7 @@ pub fn left_below(directory: &Path) -> Vec<String> {
     let directory = fs::canonicalize(directory).unwrap();
     let text = directory.to_str().unwrap();
     let mut left: Vec<String> =
-        fs::read_to_string("/proc/self/mountinfo").unwrap().lines().map(str::to_owned).collect();
+        String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap()).lines().map(str::to_owned).collect();
     for block in fs::read_dir("/sys/block").unwrap() {
         left.extend(fs::read_to_string(block.unwrap().path().join("loop/backing_file")));
     }

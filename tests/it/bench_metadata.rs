@@ -365,7 +365,7 @@ fn nothing_is_left_of_a_run_that_is_interrupted_or_killed() {
     };
     // Its four images are mounted; it is making the files, or measuring.
     let mounted = || {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mounts = String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap()).into_owned();
         let root = fs::canonicalize(sandbox.path()).unwrap();
         mounts.lines().filter(|line| line.contains(root.to_str().unwrap())).count() >= 4
     };

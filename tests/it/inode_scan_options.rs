@@ -280,7 +280,7 @@ fn a_mounted_file_system_that_may_have_encrypted_names_is_walked() {
 
 /// The device that is mounted at a place.
 fn device_at(root: &Path) -> PathBuf {
-    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let mounts = String::from_utf8_lossy(&fs::read("/proc/mounts").unwrap()).into_owned();
     let line = mounts.lines().find(|line| line.split(' ').nth(1) == root.to_str()).unwrap();
     line.split(' ').next().unwrap().into()
 }

@@ -95,7 +95,7 @@ pub fn segment_bytes(store: &Path) -> u64 {
 }
 
 fn is_mounted(root: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts = String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap()).into_owned();
     mounts.lines().any(|line| line.split(' ').nth(4) == root.to_str() && line.contains("fuse.granulo"))
 }
 

@@ -250,7 +250,7 @@ function sideOfAges(stamp, weight) {
     half_days: quantile(0.5), nine_tenths_days: quantile(0.9), oldest_days: list.at(-1)[0],
   };
 }
-const ages = { breaks_days: BREAKS, times: ["mtime", "ctime", "atime"].map((name) => ({ name, files: sideOfAges(name, () => 1), bytes: sideOfAges(name, (file) => file.size) })) };
+const ages = { breaks_days: BREAKS, first_reset_days: 16396, times: ["mtime", "ctime", "atime"].map((name) => ({ name, files: sideOfAges(name, () => 1), bytes: sideOfAges(name, (file) => file.size) })) };
 survey.machines = [{
   host: "alpha", kernel: "6.1.0-18-amd64",
   file_systems: [{

@@ -100,7 +100,8 @@ impl RemoteObjects {
         let (client, endpoint) = built.map_err(|error| usage(innermost(&error)))?;
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("bucket").enable_all().build();
         let runtime = runtime.map_err(|error| Error::io(CONNECT, &place, error))?;
-        let classes = Mutex::new([options.fast_class.clone(), options.slow_class.clone()]);
+        let named = |class: &Option<String>| class.clone().filter(|class| !class.is_empty());
+        let classes = Mutex::new([named(&options.fast_class), named(&options.slow_class)]);
         Ok(RemoteObjects { address, endpoint, client, seen, classes, runtime })
     }
 

@@ -211,8 +211,10 @@ impl CacheArguments {
         refuse_to_replace(&read, self.output.iter().chain(&self.report))?;
         let bench_result = self.beside.as_deref().map(BenchResult::open).transpose()?;
         let mut request = self.request(bench_result.as_ref())?;
+        // Whoever waits for the first bytes is ended by a signal.
+        let opened = self.opening.open()?;
         let progress = signals::progress()?;
-        let mut source = only_below(self.opening.open()?, &self.below, Some(&progress))?;
+        let mut source = only_below(opened, &self.below, Some(&progress))?;
         if let Some(path) = &self.measure {
             request.device = bench::device::measure(path, progress.stop_flag())?;
         }
@@ -345,6 +347,9 @@ impl CacheArguments {
     }
 }
 
+/// Smallest block of a plan.
+const LEAST_BLOCK_BYTES: u64 = 512;
+
 /// What an LRU cache of one size makes of a trace, with each block size that a plan may recommend.
 ///
 /// # Errors
@@ -355,13 +360,16 @@ pub(super) fn caching(trace: &Path, cache_bytes: u64, device: &Device) -> Result
     if trace.as_os_str() == "-" {
         return Err(refuse("standard input can be read only once").advise("save the trace in a file"));
     }
+    if cache_bytes < LEAST_BLOCK_BYTES {
+        return Err(refuse("no block fits in the cache").advise("a --cache-size has at least 512 bytes"));
+    }
     let mut source = open(trace, None).map_err(|error| match error.kind() {
         ErrorKind::NotRecognised => refuse("it has sizes but no files, so nothing is known about reuse")
             .advise("--cache-size needs a trace; see granulo trace record"),
         _ => error,
     })?;
     let request = StudyRequest {
-        block_sizes_bytes: (0..8).map(|power| 512 << power).collect(),
+        block_sizes_bytes: (0..8).map(|power| LEAST_BLOCK_BYTES << power).collect(),
         cache_sizes_bytes: around(cache_bytes),
         rate: 1.0,
         most_blocks: None,

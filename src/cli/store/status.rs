@@ -126,7 +126,7 @@ impl RequestsDocument {
 }
 
 impl BucketDocument {
-    fn of(status: &BucketStatus) -> BucketDocument {
+    fn of(status: &BucketStatus, silence: Option<Duration>) -> BucketDocument {
         BucketDocument {
             place: escape_path(&status.place),
             version: status.version,
@@ -135,7 +135,7 @@ impl BucketDocument {
             fast_bytes: status.fast.bytes,
             slow_objects: status.slow.objects,
             slow_bytes: status.slow.bytes,
-            writer_silent_seconds: status.silence.map(|silence| silence.as_secs()),
+            writer_silent_seconds: silence.map(|silence| silence.as_secs()),
             requests: RequestsDocument::of(&status.requests),
             spent: RequestsDocument::of(&status.spent),
         }
@@ -192,18 +192,24 @@ impl StatusArguments {
         let held = store.held_by_snapshots()?;
         let is_kept = self.document.report.is_some() || self.document.output.is_some();
         let ages = if self.count || is_kept { Some(store.segment_ages()?) } else { None };
-        let document = document(&status, &store.geometry(), &held, ages.as_deref());
+        let silence = store.writer_silence();
+        let document = document((&status, silence), &store.geometry(), &held, ages.as_deref());
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
         emit_with(&self.document, &document, |value| store_page::part(&[value]))?;
         if !self.document.json {
-            output::print(|out| write_status(&status, &held, out))?;
+            output::print(|out| write_status((&status, silence), &held, out))?;
         }
         Ok(if is_amiss { Ended::Amiss } else { Ended::Well })
     }
 }
 
 /// For people, in the width of the output; only paths may be longer.
-fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Write) -> io::Result<()> {
+/// `silence`: of a writer on another machine.
+fn write_status(
+    (status, silence): (&StoreStatus, Option<Duration>),
+    held: &HeldBySnapshots,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(out, "{}", escape_path(&status.home))?;
     write_sentences(&status.redundancy, out)?;
     writeln!(out)?;
@@ -313,7 +319,6 @@ fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Writ
     let scrubbed = status.scrubbed_nanoseconds.map(|at| Time { seconds: at.div_euclid(1_000_000_000), nanoseconds: 0 });
     let partial = if status.is_scrub_partial { ", when not all devices were in service" } else { "" };
     line("last scrub", scrubbed.map_or_else(|| "never".to_owned(), |at| format_minute(at) + partial))?;
-    let silence = status.bucket.as_ref().and_then(|bucket| bucket.silence);
     let writer = match (status.has_writer, silence) {
         (false, _) => "none".to_owned(),
         (true, None) => "a process has the store open for writing".to_owned(),
@@ -384,7 +389,7 @@ fn census_words(census: &Census) -> String {
 }
 
 fn document(
-    status: &StoreStatus,
+    (status, silence): (&StoreStatus, Option<Duration>),
     geometry: &Geometry,
     held: &HeldBySnapshots,
     ages: Option<&[AgedSegments]>,
@@ -456,6 +461,6 @@ fn document(
         writer: status.has_writer,
         counts: status.census.as_ref().map(counts),
         segment_ages: ages.map(|ages| ages.iter().map(age).collect()),
-        bucket: status.bucket.as_ref().map(BucketDocument::of),
+        bucket: status.bucket.as_ref().map(|bucket| BucketDocument::of(bucket, silence)),
     }
 }

@@ -41,8 +41,10 @@ pub(super) struct ReadArguments {
 impl ReadArguments {
     pub(super) fn run(self) -> Result<Ended> {
         refuse_to_replace(std::slice::from_ref(&self.opening.trace), self.output.iter().chain(&self.report))?;
+        // Whoever waits for the first bytes is ended by a signal.
+        let opened = self.opening.open_or_published()?;
         let progress = signals::progress()?;
-        let mut source = self.counting.of(self.opening.open_or_published()?, Some(&progress))?;
+        let mut source = self.counting.of(opened, Some(&progress))?;
         let source = &mut *source;
         let mut target = self.output.as_deref().map(|path| TraceOutput::create(path, source)).transpose()?;
         let summary = pass(source, self.counting.options(), target.as_mut(), &progress, false)?;

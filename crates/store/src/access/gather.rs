@@ -125,10 +125,10 @@ impl Engine {
         }
     }
 
-    /// Reads the records of `wanted`, sorted by place, on one thread, or two if they are more than [`FEW_BYTES`], and
-    /// on up to `most_threads` once a device is waited for. `take` is called once per record, by several threads at
-    /// once, with its index in the list and the record, or the error. In disk order, except that threads overtake each
-    /// other.
+    /// Reads the records of `wanted`, sorted by place, on one thread, or two if they are far or more than
+    /// [`FEW_BYTES`], and on up to `most_threads` once a device is waited for. `take` is called once per record, by
+    /// several threads at once, with its index in the list and the record, or the error. In disk order, except that
+    /// threads overtake each other.
     pub(crate) fn read_wanted(
         &self,
         wanted: &[Wanted],
@@ -161,7 +161,9 @@ impl Engine {
             }
         };
         let all_bytes: u64 = spans.iter().map(|span| span.bytes.end - span.bytes.start).sum();
-        let beginning = if all_bytes > FEW_BYTES { 2 } else { 1 };
+        // Where a gap is worth reading, there is latency to share.
+        let is_far = self.platform.least_gap_bytes() > 0;
+        let beginning = if all_bytes > FEW_BYTES || is_far { 2 } else { 1 };
         threads::share_once_slow(beginning, most_threads.min(spans.len()), work);
     }
 }

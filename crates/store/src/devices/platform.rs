@@ -141,6 +141,11 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn bucket(&self) -> Option<BucketStatus> {
         None
     }
+    /// How long nothing has been heard of another process that writes, if that is so long that it has probably ended.
+    /// Only known where it cannot be seen.
+    fn writer_silence(&self) -> Option<Duration> {
+        None
+    }
     /// Whether some read has failed for a reason that says nothing about what is read.
     fn has_unanswered(&self) -> bool {
         false

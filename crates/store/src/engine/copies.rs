@@ -416,7 +416,7 @@ impl Engine {
     ) -> Result<Vec<(String, u64)>> {
         let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
-        let history = self.devices.history();
+        let has_begun = self.has_begun();
         let is_written = |name: &str| in_progress.contains(&(slot.entry.number, format!("{SEGMENTS}/{name}")));
         let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
             // A segment that is neither in the catalog nor released is in quarantine, and stays.
@@ -425,7 +425,7 @@ impl Engine {
                 let is_it =
                     |row: &SegmentRow| SegmentName::from(row.id()) == name && row.devices.contains(&slot.entry.number);
                 // One of another history may have a number that this one has released.
-                history.has_begun(name)
+                has_begun(name)
                     && released.has_segment(name.number)
                     && !state.segments.get(&name.number).is_some_and(is_it)
             }

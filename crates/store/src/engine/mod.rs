@@ -20,6 +20,7 @@ pub(crate) mod early;
 pub(crate) mod effects;
 pub(crate) mod index_copies;
 pub(crate) mod index_place;
+pub(crate) mod left_behind;
 pub(crate) mod locking;
 pub(crate) mod looking;
 mod losses;

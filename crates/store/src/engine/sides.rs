@@ -80,12 +80,13 @@ pub(crate) fn sides(platform: &Arc<dyn Platform>, directory: &Path, options: &Op
         let devices = if is_one { readable.collect() } else { side.devices.clone() };
         sides.push(Side { is_current: is_one, devices, epochs: own, history: side.history.clone() });
     }
-    let own_of = || own_segments(platform, directory, options);
+    // Of several sides, a reader knows one: what the others began before the histories is none that was not taken.
+    let own_of = || if is_one { own_segments(platform, directory, options) } else { None };
     sides.extend(not_taken(&found, &own_of));
     Ok(sides)
 }
 
-/// The segments of the store's own log; `None` if it cannot be read.
+/// The segments of the store's own log, and those that it has released and left behind; `None` if it cannot be read.
 fn own_segments(
     platform: &Arc<dyn Platform>,
     directory: &Path,
@@ -93,7 +94,8 @@ fn own_segments(
 ) -> Option<BTreeSet<SegmentName>> {
     let (engine, _) = open(Arc::clone(platform), directory, Access::Read, options).ok()?;
     let segments = Arc::clone(&engine.view().state.segments);
-    Some(segments.values().map(|row| SegmentName::from(row.id())).collect())
+    let in_log = segments.values().map(|row| SegmentName::from(row.id()));
+    Some(in_log.chain(engine.left_behind()).collect())
 }
 
 /// The sides of which only segments are left.

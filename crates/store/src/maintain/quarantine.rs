@@ -62,10 +62,11 @@ impl Engine {
     /// Which segments may be of a side that was not taken: they are not in the catalog, nor did this history begin them
     /// for certain.
     pub(crate) fn may_be_of_others(&self) -> impl Fn(SegmentName) -> bool + use<> {
-        let (segments, history) = (Arc::clone(&self.view().state.segments), self.devices.history());
+        let has_begun = self.has_begun();
+        let segments = Arc::clone(&self.view().state.segments);
         move |name| {
             let is_in_log = segments.get(&name.number).is_some_and(|row| SegmentName::from(row.id()) == name);
-            !is_in_log && !history.has_begun(name)
+            !is_in_log && !has_begun(name)
         }
     }
 
@@ -73,11 +74,11 @@ impl Engine {
         let state = self.view().state.clone();
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let last = state.segments.keys().next_back().copied().unwrap_or_default().max(state.position.segment);
-        let history = self.devices.history();
+        let has_begun = self.has_begun();
         let is_settled = |number: SegmentNumber| self.is_writer() || number < last;
         let quarantined = |(name, size_bytes): (SegmentName, u64)| {
             let row = state.segments.get(&name.number).filter(|row| SegmentName::from(row.id()) == name);
-            let is_of_history = row.is_some() || history.has_begun(name);
+            let is_of_history = row.is_some() || has_begun(name);
             let bytes = match row {
                 Some(row) => size_bytes.saturating_sub(row.size_bytes),
                 None if is_of_history && released.has_segment(name.number) => 0,

@@ -558,15 +558,24 @@ impl Engine {
         let state = self.view().state.clone();
         // Held until they are removed: a copy may begin under one of their names.
         let in_progress = self.copying.files();
-        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+        let mut is_everywhere = true;
+        for slot in self.devices.slots().iter().filter(|slot| !self.devices.has_left(slot.entry.number)) {
             // A check names the device if its files cannot be listed.
-            let Ok(left) = self.leftover_segments(slot, &state, &in_progress) else { continue };
+            let listed = slot.is_writable().then(|| self.leftover_segments(slot, &state, &in_progress));
+            let Some(Ok(left)) = listed else {
+                is_everywhere = false;
+                continue;
+            };
             for (name, _) in left {
                 let path = format!("{SEGMENTS}/{name}");
                 let fail = |error| slot.error("remove", &path, error);
                 names::remove_segment_file(&*slot.device, &path).map_err(fail)?;
                 removed += 1;
             }
+        }
+        drop(in_progress);
+        if is_everywhere {
+            self.forget_left_behind()?;
         }
         Ok(removed)
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::choice::dead_bytes;
 use super::scrub::{FINISHED, finished};
@@ -345,6 +346,12 @@ impl Store {
     /// Errors of reading the index.
     pub fn status(&self, with_census: bool) -> Result<StoreStatus> {
         self.engine().status(with_census)
+    }
+
+    /// How long nothing has been heard of the process on another machine that has a store in a bucket open for writing,
+    /// if that is so long that it has probably ended. Asks the bucket, if there is such a process.
+    pub fn writer_silence(&self) -> Option<Duration> {
+        self.engine().platform.writer_silence()
     }
 
     /// The segments by the time since they were begun, youngest first. Reads the header of each; one of which no header

@@ -243,6 +243,48 @@ fn a_side_that_was_not_taken_outlasts_the_epochs_that_are_remembered() {
     }
 }
 
+/// What was released while a device was away, which comes back after more sessions than the history remembers.
+#[test]
+fn what_a_device_left_behind_is_no_side_that_was_not_taken() {
+    // Of three devices, the others have room for two copies.
+    let mirror = Mirror::new(3, true);
+    let away = mirror.away_of("b");
+    assert_eq!(away.len(), 1);
+    let device = mirror.device(away[0]);
+    let segments = || fs::read_dir(device.join("segments")).unwrap().count();
+    let before = segments();
+    fs::rename(&device, mirror.hidden(away[0])).unwrap();
+    let how = OpenOptions { degraded: true, ..OpenOptions::default() };
+    let store = Store::open_with(&mirror.home(), &how).unwrap();
+    let options = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
+    ["both/kept", "both/a-removes", "both/b-removes", "both/large"].iter().for_each(|name| {
+        store.put(&key(name), &file(), b"again").unwrap();
+    });
+    store.engine().close_active_segment().unwrap();
+    store.compact(&options, &Progress::default()).unwrap();
+    store.sync().unwrap();
+    assert!(store.engine().view().state.notes.contains_key("segments.left"));
+    drop(store);
+    for session in 0..MOST_EPOCHS + 4 {
+        let store = Store::open_with(&mirror.home(), &how).unwrap();
+        store.put(&key("session"), &file(), &session.to_le_bytes()).unwrap();
+    }
+    fs::rename(mirror.hidden(away[0]), &device).unwrap();
+    assert_eq!(segments(), before);
+    let old = fs::read_dir(device.join("segments")).unwrap().map(|entry| entry.unwrap().file_name());
+    let old: Vec<_> = old.collect();
+    mirror.repair(false);
+    let store = Store::open(&mirror.home()).unwrap();
+    let is_left = |name: &std::ffi::OsString| device.join("segments").join(name).exists();
+    assert!(!old.is_empty() && !old.iter().any(is_left), "{old:?}");
+    assert_eq!(store.engine().quarantine().unwrap(), []);
+    drop(store);
+    assert_eq!(Store::sides(&mirror.home(), &OpenOptions::default()).unwrap().len(), 1);
+    mirror.repair(false);
+    let store = Store::open(&mirror.home()).unwrap();
+    assert!(!store.engine().view().state.notes.contains_key("segments.left"), "the note is not needed any more");
+}
+
 /// The side that is not taken goes on first or last, so that its numbers and versions are lower or higher.
 #[test]
 fn the_side_taken_is_the_store_and_nothing_of_the_other_returns() {

@@ -160,8 +160,7 @@ fn the_status_says_how_long_nothing_was_heard_of_a_writer() {
         let mut bucket = Breaking::after(&place.bucket, u64::MAX, Fate::Fails);
         bucket.age = age;
         let reader = open_as(Arc::new(bucket), &place.machines.process(machine), Access::Read).unwrap();
-        let status = reader.status(false).unwrap();
-        status.bucket.unwrap().silence.inspect(|_| assert!(status.has_writer))
+        reader.writer_silence().inspect(|_| assert!(reader.status(false).unwrap().has_writer))
     };
     let hour = Duration::from_secs(3600);
     assert_eq!(silence(Some(hour), "south"), None, "nobody writes");

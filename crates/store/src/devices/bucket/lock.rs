@@ -15,10 +15,12 @@ use std::time::Duration;
 
 use super::body;
 use super::lease::{Heart, Lease, Watched, path_of, watch};
+use super::remembered::Remembered;
 use super::volume::{Author, Files, Log, Volume};
 use crate::devices::objects::{ObjectError, Tag};
 use crate::devices::platform::Lock;
 use crate::devices::published::{Reader, Writer};
+use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
 use crate::locks::lock;
 
@@ -91,6 +93,10 @@ impl Volume {
                 return Ok(false);
             }
             let watched = if is_free { Watched::Silent } else { self.watch(&lease, epoch, &tag)? };
+            if watched == Watched::Silent {
+                let before = lock(&self.files).remembered.clone();
+                self.try_classes(&before)?;
+            }
             match watched {
                 Watched::Lives => return Ok(false),
                 Watched::Silent if self.take(&tag)? => {
@@ -135,6 +141,29 @@ impl Volume {
         files.set_writable(true);
         self.recall(&mut files);
         Ok(true)
+    }
+
+    /// Puts and deletes an object in each class that this writer was told and the one before was not: a bucket may not
+    /// have it, and every later writer would fail.
+    ///
+    /// # Errors
+    /// It cannot be put.
+    pub(super) fn try_classes(&self, before: &Remembered) -> io::Result<()> {
+        let objects = &self.bucket.objects;
+        let remembered = before.with(&self.options);
+        for (class, name, before) in [
+            (Class::Fast, &remembered.fast_class, &before.fast_class),
+            (Class::Slow, &remembered.slow_class, &before.slow_class),
+        ] {
+            let Some(name) = name.as_ref().filter(|_| name != before) else { continue };
+            let probe = format!("probe/{:016x}", self.bucket.surroundings.random().map_err(io::Error::other)?);
+            objects.set_classes(remembered.fast_class.as_deref(), remembered.slow_class.as_deref());
+            let refused = |error| io::Error::other(format!("cannot put into the storage class {name}: {error}"));
+            objects.put_as(class, &probe, b"probe").map_err(refused)?;
+            // What is left is in nobody's way.
+            let _ = objects.delete(&probe);
+        }
+        Ok(())
     }
 
     /// Puts objects as the writer before, and as this one was told, which the next version says.

@@ -152,6 +152,10 @@ impl Platform for BucketPlatform {
         self.volume.status()
     }
 
+    fn writer_silence(&self) -> Option<Duration> {
+        self.volume.silence()
+    }
+
     fn has_unanswered(&self) -> bool {
         self.volume.has_unanswered()
     }

@@ -30,10 +30,12 @@ use super::collect::seconds;
 use super::dropped::Dropped;
 use super::lease::{Heart, Lease};
 use super::pieces::{Moves, Piece, Pieces, Source};
+use super::remembered::Remembered;
 use super::table::{FileNumber, FileTable};
 use super::volume::{Author, Log, Volume};
 use crate::devices::platform::Hold;
 use crate::devices::published::{PublishedObject, Staged, WriteError, Writer};
+use crate::error::Error;
 use crate::format::geometry::Class;
 use crate::format::names::{EXTENTS, TEMPORARY};
 use crate::locks::lock;
@@ -292,6 +294,8 @@ impl Volume {
 
     fn publish_cut(&self, log: &mut Log, cut: Body, kept: &Referred) -> Written<Moves> {
         if let Log::Absent = log {
+            let refused = |error| WriteError::Failed(Error::io("create", &self.bucket.objects.place(), error));
+            self.try_classes(&Remembered::default()).map_err(refused)?;
             let inline_bytes: u64 = cut.table.all().map(|pieces| pieces.in_memory_bytes()).sum();
             let is_small = inline_bytes <= LONGEST_INLINE_BYTES && referred(cut.table.all()).is_empty();
             // A log that begins with objects begins empty: objects are put by a writer whose epoch has begun.

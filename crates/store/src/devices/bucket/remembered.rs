@@ -20,12 +20,15 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// With what these options say.
+    /// With what these options say. An empty class is that of the bucket again.
     pub(super) fn with(&self, options: &BucketOptions) -> Remembered {
         let grace_seconds = options.grace.map(|grace| grace.as_secs());
+        let class = |said: &Option<String>, before: &Option<String>| {
+            said.as_ref().or(before.as_ref()).filter(|class| !class.is_empty()).cloned()
+        };
         Remembered {
-            fast_class: options.fast_class.clone().or_else(|| self.fast_class.clone()),
-            slow_class: options.slow_class.clone().or_else(|| self.slow_class.clone()),
+            fast_class: class(&options.fast_class, &self.fast_class),
+            slow_class: class(&options.slow_class, &self.slow_class),
             grace_seconds: grace_seconds.or(self.grace_seconds),
         }
     }
@@ -38,6 +41,7 @@ impl Remembered {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::ops::Range;
     use std::path::{Path, PathBuf};
     use std::sync::{Arc, Mutex};
@@ -49,6 +53,7 @@ mod tests {
     use crate::devices::device::Mode;
     use crate::devices::objects::{Expected, Head, Memory, ObjectError, Objects, Page, Piece, Tag};
     use crate::devices::platform::Platform;
+    use crate::format::geometry::Class;
     use crate::locks::lock;
 
     /// What a process is told about classes.
@@ -65,6 +70,14 @@ mod tests {
 
         fn set_classes(&self, fast: Option<&str>, slow: Option<&str>) {
             *lock(&self.told) = [fast, slow].map(|class| class.map(str::to_owned));
+        }
+
+        fn put_as(&self, class: Class, name: &str, bytes: &[u8]) -> Result<Tag, ObjectError> {
+            let [fast, slow] = lock(&self.told).clone();
+            match if class == Class::Fast { fast } else { slow } {
+                Some(name) if name == "UNKNOWN" => Err(ObjectError::Failed(io::ErrorKind::InvalidInput.into())),
+                _ => self.put(name, bytes),
+            }
         }
 
         fn replace(&self, name: &str, bytes: &[u8], expected: &Expected) -> Result<Tag, ObjectError> {
@@ -116,6 +129,8 @@ mod tests {
             (None, None, None, [Some("STANDARD"), Some("COLD")], 3),
             (None, Some("STANDARD"), Some(0), [Some("STANDARD"), Some("STANDARD")], 0),
             (None, None, None, [Some("STANDARD"), Some("STANDARD")], 0),
+            (Some(""), None, None, [None, Some("STANDARD")], 0),
+            (None, Some(""), None, [None, None], 0),
         ] {
             let (objects, volume) = volume(options(fast, slow, grace_seconds));
             let platform = BucketPlatform::new(home, volume);
@@ -125,6 +140,10 @@ mod tests {
             assert_eq!(grace, Duration::from_secs(expected_seconds));
             drop(held);
         }
+        let (_, refused) = volume(options(None, Some("UNKNOWN"), Some(7)));
+        let error = BucketPlatform::new(home, refused).lock(home).unwrap_err();
+        assert!(error.to_string().contains("cannot put into the storage class UNKNOWN"), "{error}");
+        assert!(bucket.list("probe/", None).unwrap().objects.is_empty());
         let (objects, reader) = volume(options(Some("OTHER"), None, Some(9)));
         assert_eq!(lock(&reader.files).remembered.grace(), Duration::ZERO, "a reader changes nothing");
         assert_eq!(*lock(&objects.told), [None, None]);

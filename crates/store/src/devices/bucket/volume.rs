@@ -476,7 +476,6 @@ impl Volume {
             manifest_bytes: manifest.length_bytes(),
             fast: of_class(Class::Fast),
             slow: of_class(Class::Slow),
-            silence: self.silence(&log),
             requests: self.counted.requests(),
             spent: match &*log {
                 Log::Writing(author) => author.spending.spent,
@@ -485,14 +484,16 @@ impl Volume {
         })
     }
 
-    /// How long the holder of the lease has been silent, if it has, and the bucket says so.
-    fn silence(&self, log: &Log) -> Option<Duration> {
-        let Log::Reading(reader) = log else { return None };
-        let lease = lock(&self.files).lease.clone();
+    /// How long the holder of the lease has been silent, if it has, and the bucket says so. Sends requests.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        let (lease, epoch) = match &*lock(&self.log) {
+            Log::Reading(reader) => (lock(&self.files).lease.clone(), reader.manifest().epoch()),
+            Log::Absent | Log::Writing(_) => return None,
+        };
         if lease.is_free(&*self.bucket.surroundings) {
             return None;
         }
-        silence(&self.bucket, &lease, reader.manifest().epoch()).ok().flatten()
+        silence(&self.bucket, &lease, epoch).ok().flatten()
     }
 
     /// As if so much time had passed since the newest version was asked for.

@@ -88,9 +88,6 @@ pub struct BucketStatus {
     pub slow: StoredObjects,
     /// Requests of this process since it opened the store.
     pub requests: Requests,
-    /// How long nothing has been heard of the process that holds the lease, if that is so long that it has probably
-    /// ended, as far as can be known without waiting.
-    pub silence: Option<Duration>,
     /// Requests of all writers since the store was created, as of that version: of each, those until its last
     /// publication. Readers cannot note theirs.
     pub spent: Requests,

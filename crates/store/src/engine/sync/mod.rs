@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::{DeviceNumber, SegmentId};
-use crate::format::names::{SEGMENTS, segment_path};
+use crate::format::names::{SEGMENTS, SegmentName, segment_path};
 use crate::format::release::Released;
 use crate::index::catalog::{Change, Superseded};
 use crate::index::table::INDEX_DIRECTORY;
@@ -406,13 +407,14 @@ impl Engine {
     /// Unlinks files; returns what changes in the catalog by it.
     fn unlink_all(&self, due: Vec<(u64, Superseded)>) -> Change {
         let rows = Arc::clone(&self.view().state.segments);
-        let mut change = Change::default();
+        let (mut change, mut left) = (Change::default(), Vec::new());
         for (since, superseded) in due {
             let is_freed = match superseded {
                 Superseded::Segment(number) => {
                     change.removed_segments.push(number);
                     let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
-                    self.remove_segment(self.segment_id(number), devices);
+                    let id = self.segment_id(number);
+                    left.extend((!self.remove_segment(id, devices)).then(|| SegmentName::from(id)));
                     true
                 }
                 Superseded::Extent { device, file } => {
@@ -428,6 +430,7 @@ impl Engine {
             };
             change.freed.extend(is_freed.then_some((since, superseded)));
         }
+        change.notes.extend(self.note_of_left(&left));
         change
     }
 
@@ -457,12 +460,17 @@ impl Engine {
 
     /// Removes a segment from its devices, durably: a later segment may have tombstones that older records in this one
     /// need (docs/FORMAT.md, section 6), so this one must be gone before the later one is removed. What cannot be
-    /// removed now is found by `check`; until then, nobody reads it, as it is released.
-    fn remove_segment(&self, segment: SegmentId, devices: &[DeviceNumber]) {
-        for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
-            let _ = names::remove_segment_file(&*device, &segment_path(segment));
+    /// removed now is found by `check`; until then, nobody reads it, as it is released. Returns whether it is gone.
+    fn remove_segment(&self, segment: SegmentId, devices: &[DeviceNumber]) -> bool {
+        let mut is_gone = true;
+        for &number in devices.iter().filter(|&&device| !self.devices.has_left(device)) {
+            let removed =
+                self.devices.readable(number).map(|on| names::remove_segment_file(&*on, &segment_path(segment)));
+            let is_absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+            is_gone &= removed.is_some_and(|removed| removed.as_ref().map_or_else(is_absent, |()| true));
         }
         self.devices.forget_segment(segment);
+        is_gone
     }
 
     /// Makes everything durable, including the catalog, before the store is closed.

@@ -248,8 +248,10 @@ fn body_of(mut decoder: Decoder<'_>, objects: &[Arc<PublishedObject>]) -> Option
     let (mut directories, mut files) = (section(DIRECTORIES)?, section(FILES)?);
     let (inline, mut next, mut dropped) = (section(INLINE)?.rest(), section(NEXT)?, section(DROPPED)?);
     let mut spent = section(SPENT)?;
-    let remembered =
-        if decoder.rest().is_empty() { None } else { take_section(&mut decoder, REMEMBERED).map(Cursor::new) };
+    let remembered = match decoder.rest() {
+        [] => None,
+        _ => Some(Cursor::new(take_section(&mut decoder, REMEMBERED)?)),
+    };
     let mut table = FileTable::default();
     let mut path = Vec::new();
     for _ in 0..directories.number()? {
@@ -346,13 +348,11 @@ impl<'b> Cursor<'b> {
         Some(Requests::of_numbers(numbers))
     }
 
-    /// Not nothing, which has no section.
     fn remembered(&mut self) -> Option<Remembered> {
         let mut class = || self.text().map(|class| Some(class).filter(|class| !class.is_empty()));
         let (fast_class, slow_class) = (class()?, class()?);
         let grace_seconds = self.number()?.checked_sub(1);
-        let remembered = Remembered { fast_class, slow_class, grace_seconds };
-        (remembered != Remembered::default()).then_some(remembered)
+        Some(Remembered { fast_class, slow_class, grace_seconds })
     }
 
     fn dropped(&mut self) -> Option<Dropped> {
