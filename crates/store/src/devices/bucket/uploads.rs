@@ -8,7 +8,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::pieces::{Piece, Source};
@@ -73,12 +73,15 @@ impl Uploads {
         self.shared.lock().insert(object.name(), upload);
     }
 
-    /// Begins to put what is kept, as soon as there is room; puts what failed before.
+    /// Begins to put what is kept, as soon as there is room; puts what failed before. What fails meanwhile is left to
+    /// the next call.
     ///
     /// # Errors
     /// One cannot be put.
     pub(super) fn begin(&self) -> Result<()> {
-        while let Some((object, upload)) = self.next() {
+        let failed: BTreeSet<ObjectName> =
+            self.shared.lock().iter().filter(|(_, upload)| upload.has_failed).map(|(object, _)| *object).collect();
+        while let Some((object, upload)) = self.next(&failed) {
             let (shared, bucket, sent) = (Arc::clone(&self.shared), self.bucket.clone(), upload.clone());
             let work = move || drop(shared.put(&bucket, object, &sent));
             // What has failed is put here, where somebody hears of it.
@@ -89,12 +92,16 @@ impl Uploads {
         Ok(())
     }
 
-    /// The next one that is kept and not on its way, once there is room: it is, from here on.
-    fn next(&self) -> Option<(ObjectName, Upload)> {
+    /// The next one that is kept and not on its way, and has not failed or is one of `failed`, once there is room: it
+    /// is on its way from here on.
+    fn next(&self, failed: &BTreeSet<ObjectName>) -> Option<(ObjectName, Upload)> {
         let mut uploads = self.shared.lock();
         loop {
             let on_their_way = uploads.values().filter(|upload| upload.is_on_its_way).count();
-            let (object, upload) = uploads.iter_mut().find(|(_, upload)| !upload.is_on_its_way)?;
+            let is_due = |object: &ObjectName, upload: &Upload| {
+                !upload.is_on_its_way && (!upload.has_failed || failed.contains(object))
+            };
+            let (object, upload) = uploads.iter_mut().find(|(object, upload)| is_due(object, upload))?;
             if on_their_way < self.most.max(1) {
                 upload.is_on_its_way = true;
                 return Some((*object, upload.clone()));
