@@ -8,11 +8,12 @@
 use std::future::Future;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use granulo_core::error::{Error, ErrorKind, Result};
+use granulo_core::locks::lock;
 use granulo_store::Class;
 use granulo_store::bucket::BucketOptions;
 use granulo_store::objects::{Expected, Head, ListedObject, ObjectError, Objects, Page, Piece, Tag};
@@ -130,6 +131,11 @@ impl RemoteObjects {
         tag.map(Tag).ok_or_else(missing)
     }
 
+    fn meta(&self, name: &str) -> Outcome<ObjectMeta> {
+        let path = self.path(name)?;
+        self.wait(Request::Other, self.client.head(&path))
+    }
+
     fn head_of(&self, meta: &ObjectMeta) -> Outcome<Head> {
         Ok(Head { size_bytes: meta.size, tag: self.tag(meta.e_tag.clone(), meta.version.clone())? })
     }
@@ -186,11 +192,11 @@ impl Objects for RemoteObjects {
 
     fn set_classes(&self, fast: Option<&str>, slow: Option<&str>) {
         let classes = [fast, slow].map(|class| class.map(str::to_owned));
-        *self.classes.lock().unwrap_or_else(PoisonError::into_inner) = classes;
+        *lock(&self.classes) = classes;
     }
 
     fn put_as(&self, class: Class, name: &str, bytes: &[u8]) -> Outcome<Tag> {
-        let [fast, slow] = self.classes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let [fast, slow] = lock(&self.classes).clone();
         let class = if class == Class::Fast { fast } else { slow };
         self.put_in(class.as_ref(), name, bytes, &Expected::Absent)
     }
@@ -222,14 +228,11 @@ impl Objects for RemoteObjects {
     }
 
     fn head(&self, name: &str) -> Outcome<Head> {
-        let path = self.path(name)?;
-        let meta = self.wait(Request::Other, self.client.head(&path))?;
-        self.head_of(&meta)
+        self.head_of(&self.meta(name)?)
     }
 
     fn age(&self, name: &str) -> Outcome<Option<Duration>> {
-        let path = self.path(name)?;
-        let meta = self.wait(Request::Other, self.client.head(&path))?;
+        let meta = self.meta(name)?;
         let age = self.seen.now_seconds().map(|now| now.saturating_sub(meta.last_modified.timestamp()));
         Ok(age.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
     }
