@@ -168,6 +168,7 @@ describe("a page with hostile names", () => {
 
   test("shows them as text and runs none", () => visit(file, DESKTOP, async (page) => {
     await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = true; }));
+    await settle(page);
     for (const [x, y] of [[0.3, 0.12], [0.3, 0.2], [0.3, 0.29], [0.3, 0.37], [0.3, 0.45]]) {
       await hover(page, "directories", x, y);
       assert.match(await tip(page, "directories").innerText(), /\/srv\/data/);
@@ -206,6 +207,8 @@ describe("a page with hostile names", () => {
     assert.deepEqual(await trail(page), ["/srv/data", "projects/sequencing/2026"]);
     assert.ok((await tiles(page)).includes("run-0418"));
     await page.click("#figure-tree details.data summary");
+    // The table is made after the click, by an event of its own.
+    await page.waitForSelector("#figure-tree .data-body table");
     assert.match(await page.innerText("#figure-tree .data-body"), /run-0417[^]*651,000/);
     await page.click("#figure-tree .trail button");
     await settle(page);
