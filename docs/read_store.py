@@ -180,6 +180,21 @@ class Segment:  # section 5: the copies of one, by number and epoch
                 batch = []
 
 
+def way_back(found, released=lambda number: False):
+    """Number, segment and end of each part of the log, from the last one back: each says what it continues. A part
+    that is missing has no segment."""
+    number, end = max(found, default=0), None
+    while number > 0:
+        segment = found.get(number)
+        if segment and not released(number):
+            yield number, segment, end
+            number, end = segment.continues[:2]
+            continue
+        if not released(number):
+            yield number, None, None
+        number, end = max((one for one in found if one < number), default=0), None
+
+
 class Store:
     def __init__(self, directories, snapshot=None, side=None):
         self.devices = {}
@@ -229,30 +244,38 @@ class Store:
             found[number] = (fitting or list(several.values()))[-1]
             following = found[number] if on_way else following
             others.update((name, one) for name, one in several.items() if one is not found[number])
+        # So is what the log passes over, of an epoch that is not in the history.
+        on_way, epochs = {number for number, segment, _ in way_back(found) if segment}, [epoch for epoch, _, _ in history.epochs]
+        is_passed = lambda one: epochs and one.number not in on_way and one.epoch not in epochs and one.end > 128
+        others.update((os.path.basename(one.paths[0]), one) for one in found.values() if is_passed(one))
+        found = {number: one for number, one in found.items() if not is_passed(one)}
         if side is not None:
-            # It is read in place of what this history has behind the place where they parted.
-            last = others.get(side) or sys.exit("read_store.py: there is no such segment beside the log")
-            of_side = {one.number: one for one in others.values() if one.epoch == last.epoch}
-            found = {number: one for number, one in {**found, **of_side}.items() if number <= last.number}
+            # It is read in place of what this history has behind the place where they parted. Of several segments with
+            # one number, its own is the one with the batch that the next continues; if it has released that, none is.
+            one = last = others.get(side) or sys.exit("read_store.py: there is no such segment beside the log")
+            everything, way, number = [*found.values(), *others.values()], {}, last.number
+            while one is not None:
+                way[number] = one
+                number, *batch = one.continues
+                fitting = (one for one in everything if one.number == number and number not in way)
+                one = next((one for one in fitting if batch[0] <= 128 or one.has_batch(*batch)), None)
+            found = {**{before: one for before, one in found.items() if before < number}, **way}
         elif others and not any(block.has_both_slots for block in self.devices.values()):
             complain("these may be of an epoch in the damaged slots of the superblocks:", *others)
         elif others:
             print("read_store.py: not of this history (see --side):", *others, file=sys.stderr)
-        self.segments = [found[number] for number in sorted(found)]
+        # Releases beside the way back are of another side, or never counted.
+        self.segments = [segment for _, segment, _ in way_back(found) if segment][::-1]
         released, ends = self.released()
-        self.segments, number, end = [], max(found, default=0), None
-        while number > 0:
-            segment = found.get(number)
-            if segment is None or released(number):
-                if not released(number):
-                    complain(f"segment {number} is missing")
-                number, end = max((one for one in found if one < number), default=0), None
+        self.segments = []
+        for number, segment, end in way_back(found, released):
+            if segment is None:
+                complain(f"segment {number} is missing")
                 continue
             # What lies behind the place that the next one continues is no part of the log; of one that was released,
             # the last release says where.
             segment.end = min(segment.end, ends.get(number, segment.end), segment.end if end is None else end)
             self.segments.insert(0, segment)
-            number, end = segment.continues[:2]
         if side is not None:
             return
         mark, last = history.mark, 0

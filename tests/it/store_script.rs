@@ -240,6 +240,39 @@ fn the_script_reads_one_side_of_two() {
     assert_eq!(place.list().0, ["both", "first"]);
 }
 
+/// Its epochs are forgotten, and it has released a segment whose number the store uses, too.
+#[test]
+fn the_script_lists_what_the_store_lists_beside_a_side_that_is_older_than_the_history() {
+    /// More than the store knows.
+    const SESSIONS: u64 = 260;
+    let Some(python) = python() else { return };
+    let place = parted();
+    let names = |ran: &Ran| listed(ran).into_keys().collect::<Vec<_>>();
+    let before = place.segments(1);
+    place.take_away(0, false);
+    place.run_on("compact", ["--all", "--degraded"]);
+    place.bring_back(0);
+    let of_side: Vec<PathBuf> = place.segments(1).into_iter().filter(|path| !before.contains(path)).collect();
+    let is_released = before.iter().any(|path| !path.exists());
+    assert!(is_released && !of_side.is_empty(), "{before:?}, {of_side:?}");
+    place.run_on("repair", ["--take", "0"]);
+    place.run_on("repair", [""; 0]);
+    let key = |name: &str| granulo::store::Key::parse(name).unwrap();
+    for session in 0..SESSIONS {
+        let store = granulo::store::Store::open(&place.home).unwrap();
+        let attributes = store.stat(&key("both")).unwrap().unwrap().attributes;
+        store.put(&key("later"), &attributes, &session.to_le_bytes()).unwrap();
+    }
+    assert_eq!(place.list().0, ["both", "first", "later"]);
+    let ran = script(python, &place.devices, None).ended(0);
+    assert_eq!(names(&ran), place.list().0, "{}", ran.said());
+    let segment = of_side.last().unwrap().file_name().unwrap().to_str().unwrap();
+    assert!(ran.said().contains(segment), "{segment}: {}", ran.said());
+    let side = script_with(python, &place.devices, &["--side", segment]).ended(0);
+    assert_eq!(names(&side), ["both", "second"], "{}", side.said());
+    assert_eq!(salvaged(&place, "1"), ["both", "second"]);
+}
+
 /// Exports a side; the names in it.
 fn salvaged(place: &Place, side: &str) -> Vec<String> {
     let target = place.path("salvaged");

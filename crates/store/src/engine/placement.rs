@@ -10,7 +10,7 @@ use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, Geometry};
 use crate::format::ids::DeviceNumber;
 use crate::format::record::{HEADER_BYTES, Lengths, kind_of};
-use crate::format::rows::SegmentRow;
+use crate::format::rows::{Change, SegmentRow};
 use crate::log::writer::{Batched, SegmentTarget, Writer, WrittenBatch, for_segment};
 
 /// Where a batch may go.
@@ -214,7 +214,7 @@ impl Engine {
             let segment_bytes = closing.unwrap_or(geometry.segment_bytes);
             outcome = writer.append(&self.devices, geometry, SegmentTarget { class, near, segment_bytes }, batch);
             match &outcome {
-                Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                Err(error) if error.kind() == ErrorKind::NoSpace => self.keep_row(writer)?,
                 _ => break,
             }
         }
@@ -223,6 +223,17 @@ impl Engine {
                 self.latch(error);
             }
         })
+    }
+
+    /// A segment that was begun for a batch may have no space for it after the one that repeats what was released: it
+    /// is part of the log all the same, and the log may continue on other devices.
+    fn keep_row(&self, writer: &mut Writer) -> Result<()> {
+        let is_new =
+            |row: &SegmentRow| !row.is_without_batches() && !self.view().state.segments.contains_key(&row.number);
+        match writer.active_row().filter(is_new) {
+            Some(row) => self.apply_pending(writer, Change { segments: vec![row], ..Change::default() }),
+            None => Ok(()),
+        }
     }
 }
 

@@ -194,15 +194,15 @@ impl Engine {
         })
     }
 
-    /// What was released according to the last segments: the first batch of each repeats it. One that a crash or a full
-    /// device left without a batch says nothing.
-    fn newest_released(&self, found: &[FoundSegment]) -> Released {
-        let mut newest: Vec<&FoundSegment> = found.iter().filter(|one| one.is_of_history).collect();
-        newest.sort_by_key(|found| std::cmp::Reverse(found.id.number));
+    /// What was released according to the last segments of the log: the first batch of each repeats it. One that a
+    /// crash or a full device left without a batch says nothing. Nor does one beside the log: it may be of a side that
+    /// was not taken, from before all epochs in the history, which released other segments with the same numbers.
+    fn newest_released(&self, lineage: &Lineage) -> Released {
         let mut released = Released::default();
-        for one in newest {
+        for LogPart { found: one, end, .. } in lineage.parts.iter().rev() {
             let mut scan =
                 SegmentScan::new(self.open_copies(one.id, &one.devices), self.seed(one.id), LogOffset::START);
+            scan.end = end.map_or(scan.end, |end| scan.end.min(end));
             let (mut is_whole, mut has_batch) = (one.header.is_some(), false);
             while let Some(step) = scan.next(false) {
                 match step {
@@ -242,17 +242,16 @@ impl Engine {
         let (found, unread) = self.identified(start.segment, &listed)?;
         let known_released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let mut released = known_released.clone();
-        if is_from_scratch {
-            let newest = self.newest_released(&found);
-            released.merge(&newest);
-            released.snapshots = newest.snapshots;
-        }
         let mut lineage = Lineage::new(found.clone(), &released, start.segment.max(SegmentNumber(1)));
         let lacks_some = lineage.parts.iter().any(|part| part.missing.is_some())
             || lineage.parts.first().is_none_or(|part| part.found.id.number != start.segment);
-        if !is_from_scratch && lacks_some {
-            // The index may be too old to know of their release.
-            released.merge(&self.newest_released(&found));
+        // An index may be too old to know of the release of what the log lacks.
+        if is_from_scratch || lacks_some {
+            let newest = self.newest_released(&lineage);
+            released.merge(&newest);
+            if is_from_scratch {
+                released.snapshots = newest.snapshots;
+            }
             lineage = Lineage::new(found, &released, start.segment.max(SegmentNumber(1)));
         }
         for (name, device, error) in unread {

@@ -37,28 +37,38 @@ impl Engine {
     }
 
     /// Makes a range of a segment durable on all its copies, and runs of units, on devices that are up to date. A range
-    /// from 0 on belongs to a new segment.
+    /// from 0 on belongs to a new segment. A copy that cannot be opened for writing is left as it is, beside others.
     ///
     /// # Errors
-    /// Errors of writing or syncing.
+    /// Errors of writing or syncing; no copy can be opened for writing, unless the writer continues without what cannot
+    /// be read.
     pub(crate) fn write_again(
         &self,
         segment: SegmentId,
         range: Range<LogOffset>,
         units: impl Iterator<Item = Run>,
     ) -> Result<()> {
+        let (mut is_durable, mut unopened) = (false, None);
         for number in self.copies(segment.number) {
             let path = segment_path(segment);
             let fail = |error| self.devices.error("make the log durable", number, &path, error);
-            let (Ok(file), Some(device)) =
-                (self.devices.segment(number, segment, Mode::Write), self.devices.to_write(number))
-            else {
-                continue;
+            let Some(device) = self.devices.to_write(number) else { continue };
+            let file = match self.devices.segment(number, segment, Mode::Write) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    unopened = Some(fail(error));
+                    continue;
+                }
             };
             if range.start == LogOffset::START {
                 names::name_again(&*device, &path, SEGMENTS).map_err(fail)?;
             }
             write_again(&file, range.start.0..range.end.0).and_then(|()| file.sync()).map_err(fail)?;
+            is_durable = true;
+        }
+        if let Some(error) = unopened.filter(|_| !is_durable && !self.is_degraded) {
+            return Err(error);
         }
         let known = Arc::clone(&self.view().state.extents);
         let mut named = BTreeSet::new();

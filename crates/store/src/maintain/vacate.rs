@@ -27,12 +27,12 @@ use crate::engine::sides::OtherSides;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
-use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::index_key::until_of;
 use crate::format::names::{SEGMENTS, SegmentName};
 use crate::index::catalog::{Change, ExtentRow, Superseded};
 use crate::locks::lock;
-use crate::log::scan::ScanStep;
+use crate::log::scan::{ScanStep, SegmentScan};
 
 /// Bytes moved between two syncs of units with their records.
 const SYNC_BYTES: u64 = 64 << 20;
@@ -104,19 +104,31 @@ impl Engine {
         }
         let mut known = lock(&self.other_sides);
         if known.segments != others {
-            *known = OtherSides { extents: self.extents_of(&others), segments: others };
+            match self.extents_of(&others) {
+                Some(extents) => *known = OtherSides { extents, segments: others },
+                // What was not read may name any of them.
+                None => return Ok(self.extent_files().iter().map(PlannedExtent::place).collect()),
+            }
         }
         Ok(known.extents.clone())
     }
 
-    /// Extent files of large objects in some segments, by device and name.
-    fn extents_of(&self, segments: &BTreeSet<(DeviceNumber, String)>) -> BTreeSet<ExtentId> {
+    /// Extent files of large objects in some segments, by device and name; `None` if a segment on a device in service
+    /// cannot be read: an error says nothing about the objects in it.
+    fn extents_of(&self, segments: &BTreeSet<(DeviceNumber, String)>) -> Option<BTreeSet<ExtentId>> {
         let store = self.geometry().store;
         let mut found = BTreeSet::new();
         for (device, name) in segments {
-            let slot = self.devices.slots().iter().find(|slot| slot.entry.number == *device).cloned();
-            let header = slot.zip(SegmentName::parse(name)).and_then(|(slot, name)| slot.segment_header(name, &store));
-            let Some(header) = header else { continue };
+            let Some(name) = SegmentName::parse(name) else { continue };
+            let is_unread = |scan: &mut SegmentScan| scan.take_error().is_some() && self.devices.is_in_service(*device);
+            let half = SegmentId::new(name.number, Epoch(name.epoch_low_half.into()));
+            let mut scan = self.scan(half, &[*device], LogOffset::START);
+            let Some(header) = scan.header(name).0.filter(|header| header.store == store) else {
+                if is_unread(&mut scan) {
+                    return None;
+                }
+                continue;
+            };
             let mut scan = self.scan(header.id, &[*device], LogOffset::START);
             while let Some(step) = scan.next(false) {
                 let ScanStep::Record(_, record, _) = step else { continue };
@@ -126,8 +138,11 @@ impl Engine {
                     found.extend(descriptor.runs().map(|run| (run.device, run.file)));
                 }
             }
+            if is_unread(&mut scan) {
+                return None;
+            }
         }
-        found
+        Some(found)
     }
 
     /// The extent files that are worth freeing: what frees most for the bytes copied comes first. `shared`: bytes that

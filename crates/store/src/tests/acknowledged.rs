@@ -12,6 +12,7 @@ use crate::engine::locking::Access;
 use crate::engine::sync::RECENT_LIMIT;
 use crate::error::ErrorKind;
 use crate::format::ids::DeviceNumber;
+use crate::format::names::segment_path;
 use crate::format::release::Released;
 use crate::locks::lock;
 use crate::simulation::mishap::Absence;
@@ -271,5 +272,35 @@ fn a_change_that_was_read_first_is_told_all_the_same() {
         assert_eq!(reader.get(&key("file")).unwrap(), Some(bytes(round, 100)));
         assert!(reader.wait_for_change(soon).unwrap());
         assert!(!reader.wait_for_change(soon).unwrap());
+    }
+}
+
+/// The end of the log, as a killed process left it, is in memory only, and its segment cannot be opened for writing.
+#[test]
+fn nothing_builds_on_a_log_that_cannot_be_made_durable() {
+    let settings = geometry(1, 0, 1, (1, 0));
+    for seed in 0..10 {
+        let world = World::new(Simulated::devices(&settings), seed);
+        let subject = Simulated::create(&settings, &world).unwrap();
+        let store = subject.store();
+        store.put(&key("synced"), &file(), b"content").unwrap();
+        let mut batch = store.batch(Durability::None);
+        batch.put(&key("written"), &file(), b"content").unwrap();
+        batch.commit().unwrap();
+        let segment = store.engine().writer().unwrap().position.segment;
+        let path = segment_path(store.engine().segment_id(segment));
+        let left = world.after_kill(seed);
+        drop(subject);
+        left.device(0).set_writable(&path, false);
+        let error = Simulated::open(&settings, &left).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        left.device(0).set_writable(&path, true);
+        let subject = Simulated::open(&settings, &left).unwrap();
+        subject.store().put(&key("later"), &file(), b"content").unwrap();
+        let after = Simulated::open(&settings, &left.after_power_failure(seed)).unwrap();
+        assert!(after.store().completeness().is_complete(), "{:?}", after.store().completeness().lines());
+        for name in ["synced", "written", "later"] {
+            assert_eq!(after.store().get(&key(name)).unwrap().as_deref(), Some(&b"content"[..]), "{seed}: {name}");
+        }
     }
 }

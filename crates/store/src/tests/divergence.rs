@@ -9,7 +9,9 @@ use tempfile::TempDir;
 use super::{bytes, file, key};
 use crate::error::ErrorKind;
 use crate::format::history::MOST_EPOCHS;
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentNumber};
+use crate::format::names::segment_path;
+use crate::format::segment::FIRST_BATCH_AT;
 use crate::{
     CheckOptions, Choice, CompactOptions, Error, OpenOptions, Plan, Progress, RepairOptions, RepairReport, Result,
     Store, plan_repair, rebuild_index, repair, take_side,
@@ -243,46 +245,91 @@ fn a_side_that_was_not_taken_outlasts_the_epochs_that_are_remembered() {
     }
 }
 
-/// What was released while a device was away, which comes back after more sessions than the history remembers.
+/// What was released while a device was away, which comes back after more sessions than the history remembers. An index
+/// that was built meanwhile does not know what is on the device.
 #[test]
 fn what_a_device_left_behind_is_no_side_that_was_not_taken() {
-    // Of three devices, the others have room for two copies.
-    let mirror = Mirror::new(3, true);
-    let away = mirror.away_of("b");
-    assert_eq!(away.len(), 1);
-    let device = mirror.device(away[0]);
-    let segments = || fs::read_dir(device.join("segments")).unwrap().count();
-    let before = segments();
-    fs::rename(&device, mirror.hidden(away[0])).unwrap();
-    let how = OpenOptions { degraded: true, ..OpenOptions::default() };
-    let store = Store::open_with(&mirror.home(), &how).unwrap();
-    let options = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
-    ["both/kept", "both/a-removes", "both/b-removes", "both/large"].iter().for_each(|name| {
-        store.put(&key(name), &file(), b"again").unwrap();
-    });
-    store.engine().close_active_segment().unwrap();
-    store.compact(&options, &Progress::default()).unwrap();
-    store.sync().unwrap();
-    assert!(store.engine().view().state.notes.contains_key("segments.left"));
-    drop(store);
-    for session in 0..MOST_EPOCHS + 4 {
+    for is_rebuilt in [false, true] {
+        // Of three devices, the others have room for two copies.
+        let mirror = Mirror::new(3, true);
+        let away = mirror.away_of("b");
+        assert_eq!(away.len(), 1);
+        let device = mirror.device(away[0]);
+        let segments = || fs::read_dir(device.join("segments")).unwrap().count();
+        let before = segments();
+        fs::rename(&device, mirror.hidden(away[0])).unwrap();
+        let how = OpenOptions { degraded: true, ..OpenOptions::default() };
+        if is_rebuilt {
+            drop(rebuild_index(&mirror.home(), &how).unwrap());
+        }
         let store = Store::open_with(&mirror.home(), &how).unwrap();
-        store.put(&key("session"), &file(), &session.to_le_bytes()).unwrap();
+        let options = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
+        ["both/kept", "both/a-removes", "both/b-removes", "both/large"].iter().for_each(|name| {
+            store.put(&key(name), &file(), b"again").unwrap();
+        });
+        store.engine().close_active_segment().unwrap();
+        store.compact(&options, &Progress::default()).unwrap();
+        store.sync().unwrap();
+        assert!(store.engine().view().state.notes.contains_key("segments.left"), "built anew: {is_rebuilt}");
+        drop(store);
+        for session in 0..MOST_EPOCHS + 4 {
+            let store = Store::open_with(&mirror.home(), &how).unwrap();
+            store.put(&key("session"), &file(), &session.to_le_bytes()).unwrap();
+        }
+        fs::rename(mirror.hidden(away[0]), &device).unwrap();
+        assert_eq!(segments(), before);
+        let old = fs::read_dir(device.join("segments")).unwrap().map(|entry| entry.unwrap().file_name());
+        let old: Vec<_> = old.collect();
+        mirror.repair(false);
+        let store = Store::open(&mirror.home()).unwrap();
+        let is_left = |name: &std::ffi::OsString| device.join("segments").join(name).exists();
+        assert!(!old.is_empty() && !old.iter().any(is_left), "built anew: {is_rebuilt}: {old:?}");
+        assert_eq!(store.engine().quarantine().unwrap(), []);
+        drop(store);
+        assert_eq!(Store::sides(&mirror.home(), &OpenOptions::default()).unwrap().len(), 1);
+        mirror.repair(false);
+        let store = Store::open(&mirror.home()).unwrap();
+        let has_note = store.engine().view().state.notes.contains_key("segments.left");
+        assert!(!has_note, "the note is not needed any more");
     }
-    fs::rename(mirror.hidden(away[0]), &device).unwrap();
-    assert_eq!(segments(), before);
-    let old = fs::read_dir(device.join("segments")).unwrap().map(|entry| entry.unwrap().file_name());
-    let old: Vec<_> = old.collect();
+}
+
+/// Its segments are from before all epochs in the history, and have numbers that the store uses, too. The segments that
+/// the store has begun since are damaged, so they do not tell that nothing was released.
+#[test]
+fn what_a_side_that_was_not_taken_has_released_is_still_the_stores() {
+    let mirror = Mirror::new(2, true);
+    for (side, deed) in [("a", Deed::Nothing), ("b", Deed::Compacts)] {
+        mirror.go_on(side, &mirror.away_of(side), deed);
+    }
+    let how = OpenOptions::default();
+    take_side(&mirror.home(), &how, DeviceNumber(mirror.alone as u16)).unwrap();
     mirror.repair(false);
-    let store = Store::open(&mirror.home()).unwrap();
-    let is_left = |name: &std::ffi::OsString| device.join("segments").join(name).exists();
-    assert!(!old.is_empty() && !old.iter().any(is_left), "{old:?}");
-    assert_eq!(store.engine().quarantine().unwrap(), []);
+    for session in 0..MOST_EPOCHS + 4 {
+        let store = Store::open(&mirror.home()).unwrap();
+        store.put(&key("a/after"), &file(), &session.to_le_bytes()).unwrap();
+    }
+    let store = Store::open_read_only(&mirror.home()).unwrap();
+    let segments = store.engine().view().state.segments.clone();
+    let others = store.engine().quarantine().unwrap();
+    let of_side = others.iter().filter(|one| !one.is_of_history).map(|one| one.segment).max().unwrap();
+    let oldest = store.engine().devices.history().entries().next().cloned().unwrap();
+    assert!(of_side.0 <= oldest.segments_begun, "its segments are older than the history");
     drop(store);
-    assert_eq!(Store::sides(&mirror.home(), &OpenOptions::default()).unwrap().len(), 1);
-    mirror.repair(false);
-    let store = Store::open(&mirror.home()).unwrap();
-    assert!(!store.engine().view().state.notes.contains_key("segments.left"), "the note is not needed any more");
+    let mut damaged = 0;
+    for row in segments.values().filter(|row| row.number > of_side) {
+        for device in &row.devices {
+            let path = mirror.device(device.index()).join(segment_path(row.id()));
+            let mut log = fs::read(&path).unwrap();
+            log[FIRST_BATCH_AT.0 as usize + 8] ^= 1;
+            fs::write(&path, log).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0 && segments.keys().any(|number| *number > SegmentNumber(1) && *number < of_side));
+    let store = rebuild_index(&mirror.home(), &how).unwrap();
+    mirror.must_be("a", &store, "an index from the log");
+    assert!(!store.completeness().is_complete());
 }
 
 /// The side that is not taken goes on first or last, so that its numbers and versions are lower or higher.

@@ -2,15 +2,17 @@
 //! again and again. What it moves may not use up the reserve of any device. And an index without any space, which keeps
 //! nobody from writing.
 
+use rustix::io::Errno;
+
 use super::names::is_sound;
 use super::*;
 use crate::devices::placement::reserve_bytes;
 use crate::engine::missing::DETACHED;
 use crate::engine::snapshots::versions_due;
-use crate::simulation::subject::{Simulated, geometry};
+use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
-use crate::simulation::world::World;
-use crate::{Choice, CompactOptions, Progress};
+use crate::simulation::world::{Fault, World};
+use crate::{Choice, Class, CompactOptions, Progress};
 
 const CAPACITY_BYTES: u64 = 4 << 20;
 const CYCLES: usize = 5;
@@ -161,5 +163,86 @@ fn what_is_there_can_be_changed_when_nothing_new_fits() {
     store.put(&key("new"), &file(), &[1; 200]).unwrap();
     for (name, content) in &model {
         assert!(store.get(&key(name)).unwrap().as_ref() == Some(content), "{name}");
+    }
+}
+
+/// As with a quota, the fast device says that it has space. What was released before is repeated there, and the batch
+/// itself goes to the slow one.
+#[test]
+fn a_segment_that_has_no_space_for_its_batch_is_in_the_index() {
+    let settings = geometry(1, 1, 1, (1, 0));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    store.put(&key("gone"), &file(), &[1; 7000]).unwrap();
+    assert!(store.remove(&key("gone")).unwrap());
+    store.compact(&ALL, &Progress::default()).unwrap();
+    store.engine().close_active_segment().unwrap();
+    assert!(!store.engine().writer().unwrap().released.is_empty());
+    world.set_quota(0, 1);
+    store.put(&key("f"), &file(), &[2; 7000]).unwrap();
+    let rows = store.engine().view().state.segments.clone();
+    let mut last = rows.values().rev().map(|row| (row.number.0, row.class));
+    let (newest, class) = last.next().unwrap();
+    assert_eq!((class, last.next()), (Class::Slow, Some((newest - 1, Class::Fast))));
+    assert_eq!(store.engine().quarantine().unwrap(), []);
+    drop(subject);
+    world.device(0).set_endless();
+    for access in [Access::Write, Access::RebuildIndex] {
+        let opened = Simulated::open_as(&home(&settings), &world, access).unwrap();
+        assert_eq!(opened.store().get(&key("f")).unwrap(), Some(vec![2; 7000]));
+        assert_eq!(opened.store().completeness().missing, []);
+        assert_eq!(opened.store().engine().quarantine().unwrap(), []);
+    }
+}
+
+/// All that a recovery writes, from some operation on, finds no space: it does without, or says so. Whatever it has
+/// done until then, nothing is lost, now and after a crash, and with space again a writer has everything.
+#[test]
+fn a_recovery_that_finds_no_space_loses_nothing() {
+    const OBJECTS: u64 = 40;
+    let content = |number: u64| bytes(number, if number.is_multiple_of(20) { 30_000 } else { 700 });
+    for settings in [geometry(1, 0, 1, (1, 0)), geometry(2, 0, 2, (2, 0)), geometry(2, 3, 2, (2, 1))] {
+        let has_all = |world: &World, access: Access, when: &str| {
+            let opened = Simulated::open_as(&home(&settings), world, access);
+            let opened = opened.unwrap_or_else(|error| panic!("{when}: {error}"));
+            let (store, missing) = (opened.store(), &opened.store().completeness().missing);
+            assert!(missing.is_empty() && store.entry(&key("f1")).unwrap().is_none(), "{when}: {missing:?}");
+            for number in (0..OBJECTS).filter(|number| *number != 1) {
+                let found = store.get(&key(&format!("f{number}"))).unwrap();
+                assert!(found == Some(content(number)), "{when}: object {number}");
+            }
+        };
+        for is_index_lost in [false, true] {
+            let world = World::new(Simulated::devices(&settings), 1);
+            let subject = Simulated::create(&settings, &world).unwrap();
+            for number in 0..OBJECTS {
+                subject.store().put(&key(&format!("f{number}")), &file(), &content(number)).unwrap();
+            }
+            assert!(subject.store().remove(&key("f1")).unwrap());
+            let crashed = world.after_power_failure(1);
+            drop(subject);
+            if is_index_lost {
+                (0..Simulated::devices(&settings)).for_each(|device| crashed.lose_index(device));
+            }
+            for operations in (0..).step_by(3) {
+                let count = settings.devices.len();
+                let when = format!("{count} devices, the index is lost: {is_index_lost}, after {operations}");
+                let world = crashed.after_kill(operations);
+                let operation = world.operations() + operations;
+                world.fail(Fault { operation, errno: Errno::NOSPC, is_lasting: true, device: None });
+                if let Err(error) = Simulated::open(&settings, &world) {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace, "{when}: {error}");
+                }
+                let is_over = world.failures() == 0;
+                world.clear_faults();
+                has_all(&world, Access::Read, &when);
+                has_all(&world.after_power_failure(operations), Access::Write, &when);
+                has_all(&world, Access::Write, &when);
+                if is_over {
+                    break;
+                }
+            }
+        }
     }
 }

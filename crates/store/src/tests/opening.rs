@@ -9,6 +9,7 @@ use super::{bytes, devices_below, file, key};
 use crate::devices::host::Host;
 use crate::engine::locking::{Access, lock};
 use crate::error::ErrorKind;
+use crate::format::names::SEGMENTS;
 use crate::format::rows::Change;
 use crate::log::completeness::Cause;
 use crate::simulation::subject::{Simulated, geometry, home};
@@ -268,6 +269,40 @@ fn a_writer_whose_lock_another_process_has_taken_acknowledges_nothing() {
             // By another machine, to which this lock is none.
             fs::write(home.join("lock"), "1 0000000000000000\n").unwrap();
             assert_eq!(store.put(&key("d"), &file(), b"d").unwrap_err().kind(), ErrorKind::Busy);
+        }
+    }
+}
+
+/// A failing disk says nothing of what is on it, with the index and without.
+#[test]
+fn segments_that_cannot_be_listed_are_not_taken_for_none() {
+    for (settings, has_other_copy) in [(geometry(1, 0, 1, (1, 0)), false), (geometry(2, 0, 2, (2, 0)), true)] {
+        for is_index_lost in [false, true] {
+            let what = format!("another copy: {has_other_copy}, the index is lost: {is_index_lost}");
+            let (world, home) = (World::new(Simulated::devices(&settings), 1), home(&settings));
+            let subject = Simulated::create(&settings, &world).unwrap();
+            subject.store().put(&key("f"), &file(), b"content").unwrap();
+            drop(subject);
+            if is_index_lost {
+                (0..Simulated::devices(&settings)).for_each(|device| world.lose_index(device));
+            }
+            world.device(0).set_listable(SEGMENTS, false);
+            let reader = Simulated::open_as(&home, &world, Access::Read).unwrap();
+            assert!(causes(reader.store()).contains(&Cause::DevicesAway), "{what}: {:?}", causes(reader.store()));
+            if has_other_copy || !is_index_lost {
+                assert_eq!(reader.store().get(&key("f")).unwrap().as_deref(), Some(&b"content"[..]), "{what}");
+            }
+            drop(reader);
+            let refused = Simulated::open(&settings, &world).map(drop).unwrap_err();
+            assert!(refused.to_string().contains("--degraded"), "{what}: {refused}");
+            let how = OpenOptions { degraded: true, ..OpenOptions::default() };
+            let degraded = Simulated::open_how(&home, &world, Access::Write, &how).unwrap();
+            assert!(!degraded.store().completeness().is_complete(), "{what}");
+            drop(degraded);
+            world.device(0).set_listable(SEGMENTS, true);
+            let subject = Simulated::open(&settings, &world).unwrap();
+            assert_eq!(causes(subject.store()), [], "{what}");
+            assert_eq!(subject.store().get(&key("f")).unwrap().as_deref(), Some(&b"content"[..]), "{what}");
         }
     }
 }

@@ -7,11 +7,11 @@ use crate::engine::locking::Access;
 use crate::format::ids::DeviceNumber;
 use crate::format::names::{EXTENTS, SEGMENTS, segment_path};
 use crate::format::superblock::SUPERBLOCK;
-use crate::simulation::mishap::FileKind;
+use crate::simulation::mishap::{Absence, FileKind};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
-use crate::{Key, OpenOptions, Problem, Progress, Remedy, RepairOptions, RepairReport, Store};
+use crate::{Choice, CompactOptions, Key, OpenOptions, Problem, Progress, Remedy, RepairOptions, RepairReport, Store};
 
 /// The names of all objects.
 fn names(store: &Store) -> Vec<String> {
@@ -204,4 +204,42 @@ fn what_a_device_has_that_came_back_in_this_run_is_not_accepted_as_missing() {
     repair(false).unwrap();
     let store = Simulated::open(&settings, &world).unwrap();
     assert_eq!(store.store().get(&name.unwrap()).unwrap().as_deref(), Some(&b"content"[..]));
+}
+
+/// Its segment cannot be read for the moment, so nothing says which extent files its large object is in.
+#[test]
+fn large_objects_of_a_side_that_was_not_taken_stay_though_its_log_cannot_be_read() {
+    let settings = geometry(2, 0, 2, (2, 0));
+    let (world, home) = (World::new(Simulated::devices(&settings), 1), home(&settings));
+    let subject = Simulated::create(&settings, &world).unwrap();
+    subject.store().put(&key("both"), &file(), b"both").unwrap();
+    drop(subject);
+    for (away, name) in [(1, "taken"), (0, "other")] {
+        let detached = world.detach(away, Absence::Missing, 1);
+        let how = OpenOptions { degraded: true, ..OpenOptions::default() };
+        let subject = Simulated::open_how(&home, &world, Access::Write, &how).unwrap();
+        subject.store().put(&key(name), &file(), &bytes(away as u64, 60_000)).unwrap();
+        drop(subject);
+        world.attach(away, &detached);
+    }
+    assert_eq!(Simulated::take_side(&home, &world, DeviceNumber(0)).unwrap(), [DeviceNumber(1)]);
+    Simulated::repair(&home, &world, RepairOptions::default(), None).unwrap();
+    let subject = Simulated::open(&settings, &world).unwrap();
+    let spared = subject.extents_of_other_sides();
+    let paths = world.device(1).files().into_iter().map(|(path, _)| path);
+    let log: Vec<String> = paths.filter(|path| subject.is_of_other_history(path)).collect();
+    assert!(!spared.is_empty() && !log.is_empty(), "{spared:?}, {log:?}");
+    drop(subject);
+    log.iter().for_each(|path| world.device(1).make_unreadable(path, 0, 1 << 20));
+    let subject = Simulated::open(&settings, &world).unwrap();
+    let options = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
+    subject.store().compact(&options, &Progress::default()).unwrap();
+    drop(subject);
+    log.iter().for_each(|path| world.device(1).make_readable(path));
+    let subject = Simulated::open(&settings, &world).unwrap();
+    assert_eq!(subject.extents_of_other_sides(), spared);
+    for (device, path) in spared {
+        let is_there = world.device(device).files().iter().any(|(there, _)| *there == path);
+        assert!(is_there, "{path} of device {device}");
+    }
 }

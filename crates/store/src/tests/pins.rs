@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use tempfile::TempDir;
 
 use crate::engine::locking::Access;
+use crate::error::{Error, ErrorKind};
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::FIRST_BATCH_AT;
 use crate::simulation::mishap::{Absence, FileKind};
@@ -269,4 +270,34 @@ fn what_may_lack_pins_is_told() {
     assert!(!told(&world), "the index is there");
     lose_index(&geometry, &world);
     assert!(told(&world) && told(&world));
+}
+
+#[test]
+fn what_is_pinned_to_be_copied_is_durable() {
+    for geometry in geometries() {
+        for seed in 0..10 {
+            let world = World::new(Simulated::devices(&geometry), seed);
+            let subject = Simulated::create(&geometry, &world).unwrap();
+            let engine = subject.store().engine();
+            for number in 0..3 {
+                let mut batch = subject.store().batch(Durability::None);
+                batch.put(&key(number), &Attributes::default(), &content(number)).unwrap();
+                batch.commit().unwrap();
+            }
+            let (_pin, view) = engine.pinned_durable().unwrap();
+            let snapshot = view.snapshot();
+            let left = Simulated::open(&geometry, &world.after_power_failure(seed)).unwrap();
+            for number in 0..3 {
+                assert!(snapshot.look_up_path(key(number).stored()).unwrap().is_some(), "seed {seed}: {number}");
+                assert_eq!(left.store().get(&key(number)).unwrap(), Some(content(number)), "seed {seed}: {number}");
+            }
+            drop(left);
+            // A reader has nothing that is not, and after a failed write nobody knows what is.
+            let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
+            assert!(reader.store().engine().pinned_durable().is_ok());
+            drop(reader);
+            engine.latch(&Error::new(ErrorKind::Io, "go on", "the test ends it"));
+            assert_eq!(engine.pinned_durable().map(drop).unwrap_err().kind(), ErrorKind::ReadOnly);
+        }
+    }
 }

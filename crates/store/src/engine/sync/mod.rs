@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::devices::device::Device;
+use crate::devices::device::{Device, Mode};
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
 use crate::devices::names;
 use crate::devices::platform::Hold;
@@ -463,11 +463,19 @@ impl Engine {
     /// removed now is found by `check`; until then, nobody reads it, as it is released. Returns whether it is gone.
     fn remove_segment(&self, segment: SegmentId, devices: &[DeviceNumber]) -> bool {
         let mut is_gone = true;
+        let is_absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
         for &number in devices.iter().filter(|&&device| !self.devices.has_left(device)) {
             let removed =
                 self.devices.readable(number).map(|on| names::remove_segment_file(&*on, &segment_path(segment)));
-            let is_absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
             is_gone &= removed.is_some_and(|removed| removed.as_ref().map_or_else(is_absent, |()| true));
+        }
+        // A device that is not in the row may have a copy: it was away when the index was built, or its copy was given
+        // up.
+        let slots = self.devices.slots();
+        let others = slots.iter().map(|slot| slot.entry.number).filter(|device| !devices.contains(device));
+        for number in others.filter(|&device| !self.devices.has_left(device)) {
+            let opened = self.devices.readable(number).map(|on| names::open(&*on, &segment_path(segment), Mode::Read));
+            is_gone &= opened.is_some_and(|opened| opened.is_err_and(|error| is_absent(&error)));
         }
         self.devices.forget_segment(segment);
         is_gone
