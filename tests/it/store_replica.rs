@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::args;
 use crate::bench_harness::Running;
-use crate::harness::{Ran, binary, complains, finish, granulo, run};
+use crate::harness::{Ran, binary, complains, finish, granulo, in_mount_namespace, is_root, run};
 use crate::store_cli::on;
 use crate::store_place::{Place, bytes};
 
@@ -131,20 +131,61 @@ fn an_interrupted_push_says_so_and_goes_on() {
     assert!(!beside(&copy).exists());
 }
 
+#[test]
+fn a_copy_without_room_says_what_it_leaves_and_where() {
+    const SCRIPT: &str = "mount -t tmpfs -o size=2m tmpfs \"$1\"\n\"$GRANULO\" store clone \"$2\" \"$1/copy\"";
+    let mut place = Place::new(0, 0, &["--segment-size", "1MiB"]);
+    place.import_files((0..60).map(|number| (format!("f{number:02}"), bytes(number, 50_000))));
+    let small = place.path("small");
+    fs::create_dir(&small).unwrap();
+    let Some(ran) = in_mount_namespace(SCRIPT, &args![&small, &place.home]) else { return };
+    complains(&ran.ended(2), &["No space left", "run the same command again", "copy.incoming; remove that"]);
+}
+
 /// Runs a command of the store with a program in place of ssh that runs the other granulo here.
 fn with_ssh(place: &Place, arguments: Vec<std::ffi::OsString>) -> Ran {
-    let ssh = place.path("ssh");
+    through(place, "ssh", "echo \"$1\" > \"$0.host\"\nexec sh -c \"$2\"", arguments)
+}
+
+/// The same with a program that does this with `$1`, the host, and `$2`, the command.
+fn through(place: &Place, name: &str, does: &str, arguments: Vec<std::ffi::OsString>) -> Ran {
+    let ssh = place.path(name);
     if !ssh.exists() {
-        // The last two words are the host and the command.
-        fs::write(
-            &ssh,
-            "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\necho \"$1\" > \"$0.host\"\nexec sh -c \"$2\"\n",
-        )
-        .unwrap();
+        // They are the last two words.
+        fs::write(&ssh, format!("#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\n{does}\n")).unwrap();
         fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let mut command = granulo();
     finish(command.arg("store").args(arguments).env("GRANULO_SSH", &ssh).env("GRANULO_REMOTE", binary()))
+}
+
+/// In either direction, behind the first of several segments.
+#[test]
+fn a_connection_that_breaks_is_said_and_the_same_command_continues() {
+    const BEFORE: &str = "head -c 1500000";
+    let mut place = Place::new(0, 0, &["--segment-size", "1MiB"]);
+    place.import_files((0..60).map(|number| (format!("f{number:02}"), bytes(number, 50_000))));
+    let whole = place.path("whole");
+    let all = on("clone", &place.home, args![&whole, "--json"]).ended(0).json();
+    let address = |path: &Path| format!("ssh://host{}", path.display());
+    let (here, there) = (place.path("here"), place.path("there"));
+    let pull = args!["clone", address(&place.home), &here, "--json"];
+    let push = args!["clone", &place.home, address(&there), "--json"];
+    for (copy, name, does, arguments) in [
+        (&here, "short-answers", format!("sh -c \"$2\" | {BEFORE}"), pull),
+        (&there, "short-questions", format!("{BEFORE} | sh -c \"$2\""), push),
+    ] {
+        let broken = through(&place, name, &does, arguments.clone());
+        complains(&broken.ended(2), &["connection ended", "run the same command again", "ssh://host"]);
+        let aside = copy.with_extension("incoming");
+        assert!(!copy.exists() && aside.exists(), "{name}");
+        let done = with_ssh(&place, arguments).ended(0).json();
+        let [kept, came] = ["kept_bytes", "transferred_bytes"].map(|count| done[count].as_u64().unwrap());
+        assert!(kept > 0 && Some(kept + came) == all["transferred_bytes"].as_u64(), "{name}: {done} after {all}");
+        assert_eq!(content(copy), content(&place.home));
+        on("check", copy, ["--deep"]).ended(0);
+        assert!(!aside.exists(), "{name}");
+    }
 }
 
 #[test]
@@ -169,6 +210,12 @@ fn a_copy_on_another_machine_is_brought_up_to_date_through_ssh() {
     complains(&with_ssh(&place, args!["push", &place.home, &address]).ended(2), &["ssh://me@host", "written to"]);
     complains(&with_ssh(&place, args!["push", &address, &address]).ended(2), &["neither is this one"]);
     complains(&with_ssh(&place, args!["push", &place.home, "ssh://host"]).ended(2), &["it has no path"]);
+    // Root leaves its owner without the copy, also if it pulls.
+    if is_root() {
+        std::os::unix::fs::chown(&here, Some(65_534), Some(65_534)).unwrap();
+        let pulled = with_ssh(&place, args!["pull", &here, address.replace("it's there", "home")]).ended(0);
+        assert!(pulled.said().contains("belongs to user 65534"), "{}", pulled.said());
+    }
     // What is no granulo.
     let mut command = granulo();
     let ran = finish(command.args(args!["store", "push", &place.home, &address]).env("GRANULO_SSH", "echo"));

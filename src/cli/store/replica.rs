@@ -48,7 +48,7 @@ struct ReplicaDocument {
     /// Files with bytes that were transferred.
     files: u64,
     transferred_bytes: u64,
-    /// What the copy had.
+    /// What was there.
     kept_files: u64,
     kept_bytes: u64,
     segments: u64,
@@ -97,9 +97,7 @@ impl Replica<'_> {
         let from = OpenOptions { devices, bucket, ..OpenOptions::default() };
         let store = OpenedStore::new(Store::open_read_only_with(self.from, &checked(self.from, from)?)?);
         let Some(there) = there else {
-            if self.to.exists() {
-                warn_of_owner(self.to);
-            }
+            warn_of_owner(self.to);
             return during(false, progress, maintenance_words, || match self.is_new {
                 true => store.clone_to(self.to, options, progress),
                 false => store.push_to(self.to, options, progress),
@@ -120,6 +118,7 @@ impl Replica<'_> {
             let error = Error::new(ErrorKind::Usage, "look for a device", "its store is on another machine").at(device);
             return Err(error.advise("run it there, and push"));
         }
+        warn_of_owner(self.to);
         let connection = there.connect()?;
         during(false, progress, maintenance_words, || {
             connection.talk(|peer| match self.is_new {

@@ -219,42 +219,51 @@ struct Copying<'c> {
 }
 
 impl Copying<'_> {
+    /// A request to stop is no failure: the copy is as it was.
     fn run(mut self) -> Result<Copied> {
+        match self.bring() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                Ok(Copied { is_interrupted: true, ..self.as_it_was() })
+            }
+            done => done,
+        }
+    }
+
+    fn bring(&mut self) -> Result<Copied> {
         let mut image = self.source.image()?;
         if let Some(is_same) = self.compare(&image)?
             && is_same
         {
             self.remove_left(&image)?;
             let is_interrupted = self.options.is_verified && !self.verify_unchanged()?;
-            let copied = self.report(&image, Transferred::default());
+            let copied = self.report(&image, &Transferred::default());
             return Ok(Copied { is_unchanged: true, is_interrupted, ..copied });
         }
         let (place, lock) = self.take_place(&image)?;
         let staging = self.staging(&place, &image);
         Copying::clear_left(&staging)?;
         let mut pace = Pace::new(self.options.bytes_per_second, self.progress);
+        let mut transferred = Transferred::default();
         for attempt in 1.. {
-            match self.make(&staging, &image, &mut pace) {
-                Ok(transferred) => {
+            transferred.attempt();
+            match self.make(&staging, &image, (&mut transferred, &mut pace)) {
+                Ok(()) => {
                     self.source.is_there()?;
                     self.replace(&staging, &image, &mut pace)?;
                     drop(lock);
-                    return Ok(self.report(&image, transferred));
+                    return Ok(self.report(&image, &transferred));
                 }
                 // A writer freed what had waited for readers.
                 Err(error) if error.kind() == ErrorKind::NotFound && attempt < ATTEMPTS => {
                     image = self.source.image()?;
                     self.compare(&image)?;
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {
-                    return Ok(Copied { is_interrupted: true, ..self.as_it_was() });
-                }
                 Err(error) => {
                     if error.kind() == ErrorKind::Corrupt {
                         // What is damaged must not be taken for what is complete.
                         let _ = staging.remove_all();
                     }
-                    return Err(error);
+                    return Err(or_full(error, &place));
                 }
             }
         }
@@ -292,11 +301,11 @@ impl Copying<'_> {
     /// What is said of a copy that stays what it was.
     fn as_it_was(&self) -> Copied {
         let none = Copied { is_new: true, ..Copied::default() };
-        self.known.as_ref().map_or(none, |known| self.report(&known.image, Transferred::default()))
+        self.known.as_ref().map_or(none, |known| self.report(&known.image, &Transferred::default()))
     }
 
-    fn report(&self, image: &Image, transferred: Transferred) -> Copied {
-        let Transferred { files, bytes, kept_files, kept_bytes } = transferred;
+    fn report(&self, image: &Image, transferred: &Transferred) -> Copied {
+        let Transferred { files, bytes, kept_files, kept_bytes, .. } = *transferred;
         Copied {
             is_new: self.known.is_none(),
             files,
@@ -364,12 +373,17 @@ impl Copying<'_> {
         if staging.is_begun()? { Ok(()) } else { staging.clear() }
     }
 
-    fn make(&mut self, staging: &Staging<'_>, image: &Image, pace: &mut Pace<'_>) -> Result<Transferred> {
+    fn make(
+        &mut self,
+        staging: &Staging<'_>,
+        image: &Image,
+        (transferred, pace): (&mut Transferred, &mut Pace<'_>),
+    ) -> Result<()> {
         let total: u64 = image.files().iter().map(|file| file.size_bytes).sum();
         pace.stage("copying", total);
         staging.begin(image, self.source)?;
         let mut before = self.known.as_mut().map(|known| Before { image: &known.image, source: &mut known.source });
-        let transferred = staging.fill(image, self.source, before.as_mut(), pace)?;
+        staging.fill(image, self.source, before.as_mut(), (transferred, pace))?;
         let before = self.known.as_ref().map(|known| &known.image);
         staging.finish(image, &state_of_copy(image, before))?;
         pace.spend(0)?;
@@ -381,7 +395,7 @@ impl Copying<'_> {
         if self.options.is_verified {
             verify_every_byte(&store, self.options.bytes_per_second, self.progress)?;
         }
-        Ok(transferred)
+        Ok(())
     }
 
     /// From here on nothing is refused: the new directory takes the place of the old one, which is removed.
@@ -432,6 +446,17 @@ impl Copying<'_> {
         }
         Ok(())
     }
+}
+
+/// An error of making a copy; if there is no room, with what stays.
+fn or_full(error: Error, place: &Path) -> Error {
+    if error.kind() != ErrorKind::NoSpace || error.os_error().is_none() {
+        return error;
+    }
+    error.advise(format!(
+        "free some space and run the same command again: what has arrived stays in {}; remove that to give up",
+        escape_path(place)
+    ))
 }
 
 /// Whether a process reads the store with an index.

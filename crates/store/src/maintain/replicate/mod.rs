@@ -60,11 +60,11 @@ pub struct Copied {
     pub is_interrupted: bool,
     /// Files with bytes that were transferred.
     pub files: u64,
-    /// Bytes that were transferred.
+    /// Bytes that were transferred, also of what a writer has freed meanwhile.
     pub bytes: u64,
-    /// Files that the copy had.
+    /// Files that were there: of the copy, or from an interrupted attempt.
     pub kept_files: u64,
-    /// Bytes that the copy had.
+    /// Bytes that were there.
     pub kept_bytes: u64,
     /// Segments of the state.
     pub segments: u64,

@@ -2,7 +2,8 @@
 //! index and the superblocks, then it is verified, and then it takes its place.
 //!
 //! - A file gets its name when all its bytes are durable; until then it has the suffix of incomplete files. So a copy
-//!   that was interrupted, or whose machine died, goes on where it was. A file that grows loses its name meanwhile.
+//!   that was interrupted, or whose machine died, goes on where it was. A file that grows loses its name meanwhile. One
+//!   that only grows gets its name also if the source ends, or a stop is asked for, with the bytes that have arrived.
 //! - What the copy has already is the same file with a second name. Nothing is written through that: a file that grows
 //!   is another one.
 //! - The file `incoming` says which state the directory is going to be. It is there as long as the directory may go on;
@@ -40,17 +41,52 @@ const FOOTER_BYTES: u64 = 4096;
 /// Bytes that are read at once.
 pub(super) const PIECE_BYTES: u64 = 4 << 20;
 
-/// What was done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What was done, in all attempts of one command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Transferred {
     /// Files with bytes from the source.
     pub(crate) files: u64,
     /// Bytes from the source.
     pub(crate) bytes: u64,
-    /// Files of the copy that stay.
+    /// Files that were there: of the copy, or from an interrupted command.
     pub(crate) kept_files: u64,
     /// Their bytes, and those that others begin with.
     pub(crate) kept_bytes: u64,
+    /// How many bytes of each file are from the source: what the next attempt finds of them was not there before.
+    came: BTreeMap<(DeviceNumber, String), u64>,
+}
+
+impl Transferred {
+    /// Begins another attempt: what was there is looked for again, what was transferred stays.
+    pub(super) fn attempt(&mut self) {
+        (self.kept_files, self.kept_bytes) = (0, 0);
+    }
+
+    /// Counts bytes of a file from the source.
+    pub(super) fn came(&mut self, file: &ImageFile, bytes: u64) {
+        self.bytes += bytes;
+        match self.came.get_mut(&(file.device, file.path.clone())) {
+            Some(came) => *came += bytes,
+            None => {
+                self.files += 1;
+                self.came.insert((file.device, file.path.clone()), bytes);
+            }
+        }
+    }
+
+    /// Counts the first bytes of a file, which are there.
+    pub(super) fn had(&mut self, file: &ImageFile, bytes: u64) {
+        let came = self.came.get(&(file.device, file.path.clone())).map_or(0, |&came| came.min(bytes));
+        self.kept_bytes += bytes - came;
+        self.kept_files += u64::from(came == 0 && bytes == file.size_bytes);
+    }
+
+    /// Nothing is left of what came of a file.
+    pub(super) fn removed(&mut self, file: &ImageFile) {
+        if let Some(came) = self.came.get_mut(&(file.device, file.path.clone())) {
+            *came = 0;
+        }
+    }
 }
 
 /// What the copy has already.
@@ -190,17 +226,16 @@ impl<'s> Staging<'s> {
         image: &Image,
         source: &mut dyn Source,
         mut before: Option<&mut Before<'_>>,
-        pace: &mut Pace<'_>,
-    ) -> Result<Transferred> {
+        (transferred, pace): (&mut Transferred, &mut Pace<'_>),
+    ) -> Result<()> {
         let files = image.files();
-        let mut transferred = Transferred::default();
         self.remove_others(&files)?;
         let known = before.as_ref().map(|before| before.image.files()).unwrap_or_default();
         let known: BTreeMap<_, _> = known.iter().map(|file| ((file.device, file.path.as_str()), file)).collect();
         for file in &files {
             let known = known.get(&(file.device, file.path.as_str())).copied();
             let before = before.as_deref_mut().zip(known);
-            self.make(image, file, source, before, (&mut transferred, pace))?;
+            self.make(image, file, source, before, (transferred, pace))?;
             pace.spend(0)?;
         }
         for number in self.numbers() {
@@ -211,7 +246,7 @@ impl<'s> Staging<'s> {
                 synced.or_else(|error| if is_none { Ok(()) } else { Err(fail(&*device, directory, error)) })?;
             }
         }
-        Ok(transferred)
+        Ok(())
     }
 
     /// Removes what is no file of the image, also incomplete ones and the index that was made of another image.
@@ -250,46 +285,54 @@ impl<'s> Staging<'s> {
             FileKind::Segment | FileKind::Extents => file.clone(),
         };
         let mut done = match self.staged_bytes(&*device, file, &of, source)? {
-            Some(bytes) if bytes == file.size_bytes => {
-                pace.skip(bytes);
-                return Ok(());
-            }
             Some(bytes) => {
+                transferred.had(file, bytes);
+                if bytes == file.size_bytes {
+                    pace.skip(bytes);
+                    return Ok(());
+                }
                 device.rename(&file.path, &temporary).map_err(|error| fail(&*device, &file.path, error))?;
                 bytes
             }
-            None => match self.take_over(file, &of, source, before, transferred)? {
-                Taken::Whole => {
-                    pace.skip(file.size_bytes);
-                    return Ok(());
+            None => {
+                transferred.removed(file);
+                match self.take_over(file, &of, source, before, transferred)? {
+                    Taken::Whole => {
+                        pace.skip(file.size_bytes);
+                        return Ok(());
+                    }
+                    Taken::Begin(bytes) => bytes,
                 }
-                Taken::Begin(bytes) => bytes,
-            },
+            }
         };
         pace.skip(done);
         let mode = if done == 0 { Mode::Create } else { Mode::Write };
         let written = device.open(&temporary, mode).map_err(|error| fail(&*device, &temporary, error))?;
-        transferred.files += 1;
-        let mut piece = Vec::new();
+        let (mut piece, mut is_written) = (Vec::new(), true);
         let mut write = || -> Result<()> {
             while done < file.size_bytes {
                 piece.clear();
                 let length = (file.size_bytes - done).min(PIECE_BYTES);
                 source.read(&of, done, length as usize, &mut piece)?;
-                written.append_at(&piece, done).map_err(|error| fail(&*device, &temporary, error))?;
+                written.append_at(&piece, done).map_err(|error| {
+                    is_written = false;
+                    fail(&*device, &temporary, error)
+                })?;
                 done += length;
-                transferred.bytes += length;
+                transferred.came(file, length);
                 pace.spend(length)?;
             }
             Ok(())
         };
-        if let Err(error) = write() {
+        let ended = write();
+        if ended.is_err() && (!is_written || done == 0 || file.kind == FileKind::Table) {
             // The next attempt makes it again, and needs the room.
             let _ = device.remove(&temporary);
-            return Err(error);
+            return ended;
         }
+        // What has arrived of a file that only grows is not transferred again.
         let named = written.sync().and_then(|()| device.rename(&temporary, &file.path));
-        named.map_err(|error| fail(&*device, &file.path, error))
+        ended.and_then(|()| named.map_err(|error| fail(&*device, &file.path, error)))
     }
 
     /// How much of a file was made before; `None` if it must be made again.
@@ -339,8 +382,7 @@ impl<'s> Staging<'s> {
         let is_whole = known.size_bytes == file.size_bytes;
         let found = std::fs::symlink_metadata(&from).map_err(|error| Error::io(COPY, &from, error))?;
         if is_whole && found.is_file() && found.len() == file.size_bytes && aside::link(&from, &to).map_err(fail_to)? {
-            transferred.kept_files += 1;
-            transferred.kept_bytes += file.size_bytes;
+            transferred.had(file, file.size_bytes);
             return Ok(Taken::Whole);
         }
         let bytes = known.size_bytes.min(file.size_bytes);
@@ -351,7 +393,7 @@ impl<'s> Staging<'s> {
             let error = Error::new(ErrorKind::Corrupt, COPY, "it is shorter than its index says").at(&from);
             return Err(error.advise("check it with granulo store check; clone it again elsewhere"));
         }
-        transferred.kept_bytes += copied;
+        transferred.had(file, copied);
         Ok(Taken::Begin(copied))
     }
 

@@ -16,7 +16,7 @@ use rustix::io::retry_on_intr;
 
 use super::image::{FileKind, Image, ImageFile};
 use super::source::{COPY, Source, StoreSource};
-use super::wire::{Failure, Frame, Role, Wish, decode_image, encode_image, strange};
+use super::wire::{Failure, Frame, Role, Wish, decode_image, encode_image, gone, is_gone, strange};
 use super::{Copied, CopyOptions, directory};
 use crate::Store;
 use crate::devices::survey::OpenOptions;
@@ -109,7 +109,7 @@ impl Peer<'_> {
         match self.receive()? {
             Some(Frame::Failed(failure)) => Err(self.at(failure.into_error())),
             Some(frame) => Ok(frame),
-            None => Err(self.at(Error::new(ErrorKind::Io, "talk to the other granulo", "it has ended"))),
+            None => Err(self.at(gone())),
         }
     }
 }
@@ -123,21 +123,39 @@ pub(super) struct RemoteSource<'s> {
     ahead: Option<Ahead>,
     /// Some file of the last image.
     any: Option<ImageFile>,
+    /// Of the work here.
+    progress: Progress,
 }
 
 impl<'s> RemoteSource<'s> {
-    pub(super) fn new(peer: Peer<'s>) -> RemoteSource<'s> {
-        RemoteSource { peer, ahead: None, any: None }
+    pub(super) fn new(peer: Peer<'s>, progress: &Progress) -> RemoteSource<'s> {
+        RemoteSource { peer, ahead: None, any: None, progress: progress.clone() }
+    }
+
+    fn send(&mut self, frame: &Frame) -> Result<()> {
+        self.peer.send(frame).map_err(|error| self.or_stop(error))
+    }
+
+    fn answer(&mut self) -> Result<Frame> {
+        self.peer.answer().map_err(|error| self.or_stop(error))
+    }
+
+    /// Who interrupts this process from a terminal interrupts the other one, too: then it has ended because of that.
+    fn or_stop(&self, error: Error) -> Error {
+        match self.progress.should_stop() && is_gone(&error) {
+            true => Error::new(ErrorKind::Interrupted, COPY, "it was asked to stop").at(&self.peer.place),
+            false => error,
+        }
     }
 
     fn ask(&mut self, file: &ImageFile, offset: u64, length: usize) -> Result<()> {
-        self.peer.send(&Frame::GetBytes(file.device, file.path.clone(), offset, length as u32))
+        self.send(&Frame::GetBytes(file.device, file.path.clone(), offset, length as u32))
     }
 
     /// Takes the answer to what was asked for and is not needed.
     fn drop_ahead(&mut self) -> Result<()> {
         match self.ahead.take() {
-            Some(_) => self.peer.receive().map(drop),
+            Some(_) => self.peer.receive().map(drop).map_err(|error| self.or_stop(error)),
             None => Ok(()),
         }
     }
@@ -158,8 +176,8 @@ impl<'s> RemoteSource<'s> {
 impl Source for RemoteSource<'_> {
     fn image(&mut self) -> Result<Image> {
         self.drop_ahead()?;
-        self.peer.send(&Frame::GetImage)?;
-        let Frame::Image(bytes) = self.peer.answer()? else { return Err(self.peer.at(strange())) };
+        self.send(&Frame::GetImage)?;
+        let Frame::Image(bytes) = self.answer()? else { return Err(self.peer.at(strange())) };
         let image = decode_image(&bytes).ok_or_else(|| self.peer.at(strange()))?;
         self.any = image.files().into_iter().next();
         Ok(image)
@@ -169,7 +187,7 @@ impl Source for RemoteSource<'_> {
         self.drop_ahead()?;
         let Some(file) = self.any.clone() else { return Ok(()) };
         self.ask(&file, 0, 0)?;
-        self.peer.answer().map(drop)
+        self.answer().map(drop)
     }
 
     fn read(&mut self, file: &ImageFile, offset: u64, length: usize, onto: &mut Vec<u8>) -> Result<()> {
@@ -180,7 +198,7 @@ impl Source for RemoteSource<'_> {
             self.drop_ahead()?;
             self.ask(file, offset, length)?;
         }
-        let Frame::Bytes(bytes) = self.peer.answer()? else { return Err(self.peer.at(strange())) };
+        let Frame::Bytes(bytes) = self.answer()? else { return Err(self.peer.at(strange())) };
         if bytes.len() != length {
             return Err(self.peer.at(strange()));
         }
@@ -201,11 +219,17 @@ fn serve_source(
 ) -> Result<Option<Vec<u8>>> {
     // Only files of the image are read, whatever the other side asks for.
     let mut files: BTreeSet<(DeviceNumber, String)> = BTreeSet::new();
+    // What the other side was last told that it cannot have.
+    let mut told: Option<Error> = None;
     loop {
         let answer = match peer.receive()? {
             None => return Ok(None),
             Some(Frame::Done(said)) => return Ok(Some(said)),
-            Some(Frame::Failed(failure)) => return Err(peer.at(failure.into_error())),
+            Some(Frame::Failed(failure)) => {
+                // An error of this side is not one of the other side.
+                let own = told.filter(|told| failure.quotes(told));
+                return Err(own.unwrap_or_else(|| peer.at(failure.into_error())));
+            }
             Some(Frame::GetImage) => source.image().and_then(|image| {
                 files = image.files().into_iter().map(|file| (file.device, file.path)).collect();
                 pace.stage("copying", image.files().iter().map(|file| file.size_bytes).sum());
@@ -228,7 +252,12 @@ fn serve_source(
             }
             Some(Frame::Hello(_) | Frame::Image(_) | Frame::Bytes(_)) => return Err(peer.at(strange())),
         };
-        peer.send(&answer.unwrap_or_else(|error| Frame::Failed(Failure::of(&error))))?;
+        let answer = answer.unwrap_or_else(|error| {
+            let failed = Frame::Failed(Failure::of(&error));
+            told = Some(error);
+            failed
+        });
+        peer.send(&answer)?;
     }
 }
 
@@ -244,23 +273,31 @@ pub(super) fn copy_to(
     progress: &Progress,
 ) -> Result<Copied> {
     let wish = Wish { is_verified: options.is_verified };
-    peer.send(&Frame::Hello(if is_new { Role::Clone(wish) } else { Role::Update(wish) }))?;
+    let hello = Frame::Hello(if is_new { Role::Clone(wish) } else { Role::Update(wish) });
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let mut may_be_done = false;
-    let served = serve_source(source, &mut peer, &mut pace, &mut may_be_done);
-    // Who interrupts this process from a terminal interrupts the other one, too.
-    if progress.should_stop() && is_end(&served) {
-        if may_be_done {
-            let cause = "it was interrupted when the copy was about to take its place";
-            let error = peer.at(Error::new(ErrorKind::Interrupted, COPY, cause));
-            return Err(error.advise("it has the old state or the new one: the same command finds out, and goes on"));
-        }
-        return Ok(Copied { is_interrupted: true, ..Copied::default() });
+    let served = peer.send(&hello).and_then(|()| serve_source(source, &mut peer, &mut pace, &mut may_be_done));
+    match served {
+        Ok(Some(said)) => decode_copied(&said).ok_or_else(|| peer.at(strange())),
+        served if may_be_done && is_end(&served) => Err(peer.at(unknown_end(is_new, progress))),
+        // Who interrupts this process from a terminal interrupts the other one, too.
+        served if progress.should_stop() && is_end(&served) => Ok(Copied { is_interrupted: true, ..Copied::default() }),
+        Ok(None) => Err(peer.at(gone())),
+        Err(error) => Err(error),
     }
-    match served? {
-        Some(said) => decode_copied(&said).ok_or_else(|| peer.at(strange())),
-        None => Err(peer.at(Error::new(ErrorKind::Io, COPY, "the granulo there has ended"))),
-    }
+}
+
+/// The error of a conversation that ended when the other side may have put the copy in its place.
+fn unknown_end(is_new: bool, progress: &Progress) -> Error {
+    let (kind, what) = match progress.should_stop() {
+        true => (ErrorKind::Interrupted, "it was interrupted"),
+        false => (ErrorKind::Io, "the connection ended"),
+    };
+    let error = Error::new(kind, COPY, format!("{what} when the copy was about to take its place"));
+    error.advise(match is_new {
+        true => "it is complete if granulo store push finds it; otherwise the same command goes on",
+        false => "it has the old state or the new one: the same command finds out, and goes on",
+    })
 }
 
 /// Makes or updates a copy here of a source at the other side.
@@ -268,37 +305,31 @@ pub(super) fn copy_to(
 /// # Errors
 /// As [`directory::make`] and [`directory::update`]; the other side is gone, or says something else.
 pub(super) fn copy_from(
-    mut peer: Peer<'_>,
+    peer: Peer<'_>,
     to: &Path,
     is_new: bool,
     options: &CopyOptions,
     progress: &Progress,
 ) -> Result<Copied> {
-    peer.send(&Frame::Hello(Role::Source))?;
-    let mut source = RemoteSource::new(peer);
-    let copied = match is_new {
+    let mut source = RemoteSource::new(peer, progress);
+    let copied = source.send(&Frame::Hello(Role::Source)).and_then(|()| match is_new {
         true => directory::make(&mut source, to, options, progress),
         false => directory::update(&mut source, to, options, progress),
-    };
+    });
     match copied {
-        Err(error) if progress.should_stop() && is_of_stopping(&error) => {
+        Err(error) if error.kind() == ErrorKind::Interrupted => {
             Ok(Copied { is_interrupted: true, ..Copied::default() })
         }
         copied => copied,
     }
 }
 
-/// Whether a conversation ended without a result, because of a request to stop.
+/// Whether a conversation ended without a result: this side stops, or the other one has ended.
 fn is_end(served: &Result<Option<Vec<u8>>>) -> bool {
     match served {
         Ok(said) => said.is_none(),
-        Err(error) => is_of_stopping(error),
+        Err(error) => error.kind() == ErrorKind::Interrupted || is_gone(error),
     }
-}
-
-/// Whether an error may be what a request to stop brings about: this side stops, or the other one has ended.
-fn is_of_stopping(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Io)
 }
 
 /// Does what the side that began wishes, with the store or the copy at `home`. That side is told of errors.
@@ -317,7 +348,7 @@ pub(super) fn serve(home: &Path, mut peer: Peer<'_>, progress: &Progress) -> Res
         Role::Update(wish) => (false, wish),
     };
     let options = CopyOptions { is_verified: wish.is_verified, ..CopyOptions::default() };
-    let mut source = RemoteSource::new(peer);
+    let mut source = RemoteSource::new(peer, progress);
     let copied = match is_new {
         true => directory::make(&mut source, home, &options, progress),
         false => directory::update(&mut source, home, &options, progress),

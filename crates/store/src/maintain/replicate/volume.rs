@@ -84,7 +84,7 @@ struct Copying<'c> {
     image: &'c Image,
     known: Option<&'c mut Known>,
     staging: Staging<'c>,
-    transferred: Transferred,
+    transferred: &'c mut Transferred,
     /// Bytes since the last publication.
     unpublished_bytes: u64,
     /// Units to be written again, by device and path of their file.
@@ -119,7 +119,9 @@ pub(crate) fn copy(
     }
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let mut held = Held { platform: &*platform, hold: Some(platform.hold()) };
+    let mut transferred = Transferred::default();
     for attempt in 1.. {
+        transferred.attempt();
         let directories = directories_of(&image.geometry);
         let staging = Staging::new(&*platform, (home, home), directories, image.geometry.file_mode);
         // An interrupted attempt leaves files that no row has.
@@ -133,16 +135,18 @@ pub(crate) fn copy(
             image: &image,
             known: known.as_mut(),
             staging,
-            transferred: Transferred::default(),
+            transferred: &mut transferred,
             unpublished_bytes: 0,
             again: Vec::new(),
             is_at_end: false,
         };
         let done = outcome(copying.run(&platform, &mut held, &mut pace));
-        let (Transferred { files, bytes, kept_files, kept_bytes }, is_at_end) =
-            (copying.transferred, copying.is_at_end);
+        let is_at_end = copying.is_at_end;
         match done {
-            Ok(true) => return Ok(Copied { files, bytes, kept_files, kept_bytes, ..report(&image, is_new) }),
+            Ok(true) => {
+                let Transferred { files, bytes, kept_files, kept_bytes, .. } = transferred;
+                return Ok(Copied { files, bytes, kept_files, kept_bytes, ..report(&image, is_new) });
+            }
             Ok(false) => {
                 if !is_at_end {
                     // What came stays for the next time, and the lease is released with it.
@@ -159,7 +163,14 @@ pub(crate) fn copy(
                     may_become((&known.image, &image), source, &mut known.source, home)?;
                 }
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                // Of a damaged source, nothing is taken for complete.
+                if !is_at_end && transferred.bytes > 0 && error.kind() != ErrorKind::Corrupt {
+                    // The same as for a request to stop; if the bucket has failed, so does this.
+                    let _ = held.publish();
+                }
+                return Err(error);
+            }
         }
     }
     unreachable!("the last attempt returns")
@@ -241,8 +252,7 @@ impl Copying<'_> {
         for file in &files {
             match of_known.get(&(file.device, file.path.as_str())) {
                 Some(known) if self.is_same(known, file)? => {
-                    self.transferred.kept_files += 1;
-                    self.transferred.kept_bytes += file.size_bytes;
+                    self.transferred.had(file, file.size_bytes);
                     pace.skip(file.size_bytes);
                 }
                 Some(known) if known.size_bytes < file.size_bytes && file.kind != FileKind::Table => {
@@ -256,7 +266,7 @@ impl Copying<'_> {
         }
         self.is_at_end = true;
         for (file, begin) in growing {
-            self.transferred.kept_bytes += begin;
+            self.transferred.had(file, begin);
             pace.skip(begin);
             self.write(file, &file.path, begin, pace)?;
         }
@@ -334,9 +344,11 @@ impl Copying<'_> {
         let device = self.staging.device(file.device);
         let path = format!("{}.{INCOMING}", file.path);
         if self.is_there(file, &path)? {
+            self.transferred.had(file, file.size_bytes);
             pace.skip(file.size_bytes);
             return Ok(());
         }
+        self.transferred.removed(file);
         let temporary = format!("{path}{TEMPORARY}");
         for left in [&path, &temporary] {
             match device.remove(left) {
@@ -370,7 +382,6 @@ impl Copying<'_> {
     fn write(&mut self, file: &ImageFile, path: &str, begin: u64, pace: &mut Pace<'_>) -> Result<()> {
         let (device, of) = (self.staging.device(file.device), self.of(file));
         let written = device.open(path, Mode::Write).map_err(|error| fail(&*device, path, error))?;
-        self.transferred.files += 1;
         let (mut done, mut piece) = (begin, Vec::new());
         while done < file.size_bytes {
             piece.clear();
@@ -378,7 +389,7 @@ impl Copying<'_> {
             self.source.read(&of, done, length as usize, &mut piece)?;
             written.append_at(&piece, done).map_err(|error| fail(&*device, path, error))?;
             done += length;
-            self.transferred.bytes += length;
+            self.transferred.came(file, length);
             self.unpublished_bytes += length;
             pace.spend(length)?;
         }
@@ -397,7 +408,7 @@ impl Copying<'_> {
                 written.write_at(&piece, at).map_err(|error| fail(&*device, &file.path, error))?;
                 at += length;
             }
-            self.transferred.bytes += run.length_bytes;
+            self.transferred.came(&file, run.length_bytes);
         }
         Ok(())
     }

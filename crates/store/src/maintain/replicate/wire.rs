@@ -34,6 +34,8 @@ const LONGEST_BYTES: u64 = 1 << 30;
 const PIECE_BYTES: u64 = 1 << 20;
 /// What is wrong, in messages.
 const TALK: &str = "talk to the other granulo";
+/// What to do when the connection has failed.
+const AGAIN: &str = "run the same command again: what has arrived is not sent again; why it ended may be said above";
 
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +101,11 @@ impl Failure {
     pub(super) fn into_error(self) -> Error {
         let kind = KINDS.get(usize::from(self.kind)).copied().unwrap_or(ErrorKind::Io);
         Error::new(kind, "copy the store through", format!("there: {}", self.text))
+    }
+
+    /// Whether it only says what the other side was told here.
+    pub(super) fn quotes(&self, told: &Error) -> bool {
+        self.text.contains(&told.to_string())
     }
 }
 
@@ -205,7 +212,8 @@ impl Frame {
             }
         }
         if checksum(&content) != sum {
-            return Err(Error::new(ErrorKind::Corrupt, TALK, "something was changed on the way").advise("try again"));
+            // It reached no file: what has arrived before is what was sent.
+            return Err(Error::new(ErrorKind::Io, TALK, "something was changed on the way").advise(AGAIN));
         }
         content.remove(0);
         Frame::decode(kind, content).map(Some).ok_or_else(strange)
@@ -214,12 +222,19 @@ impl Frame {
 
 fn ended(error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
-            let error = Error::new(ErrorKind::Io, TALK, "it has ended");
-            error.advise("what it said is above; the same command goes on where this one ended")
-        }
-        _ => Error::new(ErrorKind::Io, TALK, crate::error::os_message(&error)),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => gone(),
+        _ => Error::new(ErrorKind::Io, TALK, crate::error::os_message(&error)).advise(AGAIN),
     }
+}
+
+/// The error of a conversation that was cut short.
+pub(super) fn gone() -> Error {
+    Error::new(ErrorKind::Io, TALK, "the connection ended before the copy was complete").advise(AGAIN)
+}
+
+/// Whether an error is that of a connection that has ended, and not one of either side.
+pub(super) fn is_gone(error: &Error) -> bool {
+    error.kind() == ErrorKind::Io && error.operation() == TALK
 }
 
 /// The error of what no granulo of this version says.

@@ -11,7 +11,7 @@ use crate::locks::lock;
 use crate::objects::{Memory, Objects};
 
 /// A bucket in memory, and the address of a store in it.
-fn a_bucket() -> PathBuf {
+pub(super) fn a_bucket() -> PathBuf {
     static BUCKETS: AtomicU64 = AtomicU64::new(0);
     let scheme = format!("replica{}", BUCKETS.fetch_add(1, Ordering::Relaxed));
     let bucket = Arc::new(Memory::default());

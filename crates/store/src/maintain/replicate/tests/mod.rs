@@ -17,6 +17,7 @@ use crate::tests::{ALL, bytes, file, key};
 use crate::{Buffer, CheckOptions, Copied, CopyOptions, Durability, HandleOptions, Key, Peer, Plan, Progress, Store};
 
 mod buckets;
+mod resumed;
 mod surroundings;
 
 /// Small files, files above the cutoff, and what is removed and replaced, by round.
