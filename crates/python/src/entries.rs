@@ -17,14 +17,23 @@ use crate::process::{OfProcess, lock_if_free};
 #[pyclass(frozen, get_all, module = "granulo._granulo")]
 #[derive(Debug)]
 pub(crate) struct Stat {
+    /// ``"file"``, ``"directory"``, ``"symlink"`` or ``"special"``: a device, fifo or socket.
     kind: &'static str,
+    /// Size of the content in bytes.
     size_bytes: u64,
+    /// Type and permissions, as in ``st_mode``.
     mode: u16,
+    /// Number of the owner.
     uid: u32,
+    /// Number of the group.
     gid: u32,
+    /// Time of the last change of the content, in nanoseconds since 1970.
     mtime_ns: i128,
+    /// Time of the last change of content or attributes, in nanoseconds since 1970.
     ctime_ns: i128,
+    /// Number of names (hard links); ``None`` in a walk.
     names: Option<u64>,
+    /// Bytes allocated on all devices; ``None`` in a walk.
     allocated_bytes: Option<u64>,
 }
 

@@ -87,6 +87,9 @@ impl<T> OrRaise<T> for Result<T, Error> {
 
 impl<T> OrRaise<T> for std::io::Result<T> {
     fn or_raise(self, py: Python<'_>) -> PyResult<T> {
-        self.map_err(|error| raise("StoreError", error.raw_os_error().unwrap_or(5), &error.to_string(), None, py))
+        self.map_err(|error| {
+            let (class, usual) = class_of(ErrorKind::of(&error));
+            raise(class, error.raw_os_error().unwrap_or(usual), &error.to_string(), None, py)
+        })
     }
 }

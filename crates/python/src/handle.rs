@@ -10,8 +10,8 @@ use std::sync::Mutex;
 
 use granulo_core::error::{Error, ErrorKind, Result};
 use granulo_core::locks::lock;
-use granulo_store::{Attributes, Buffer, Durability, Key, Kind, Plan, RecordPlace, Store};
-use pyo3::exceptions::PyValueError;
+use granulo_store::{Attributes, Buffer, Durability, Key, Kind, Plan, RecordPlace, Store, WHOLE_BYTES};
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict};
 
@@ -168,6 +168,7 @@ impl Handle {
         Ok(Handle { path, writer, open, is_closed: Mutex::new(false) })
     }
 
+    /// Absolute path of the store, or the address of a bucket as ``str``.
     #[getter]
     fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match granulo_store::bucket::is_address(&self.path) {
@@ -177,16 +178,19 @@ impl Handle {
         }
     }
 
+    /// Whether this process opened it for writing and has not closed it.
     #[getter]
     fn writable(&self) -> bool {
         self.writer == Some(std::process::id()) && !*lock(&self.is_closed)
     }
 
+    /// Whether it was closed.
     #[getter]
     fn closed(&self) -> bool {
         *lock(&self.is_closed)
     }
 
+    /// Makes what was written durable, and closes the store.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let is_writer = self.writable();
         *lock(&self.is_closed) = true;
@@ -199,6 +203,7 @@ impl Handle {
         synced.or_raise(py)
     }
 
+    /// The content of a file, or ``None``: see ``get``.
     fn read<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let (py, wanted) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
@@ -210,10 +215,19 @@ impl Handle {
         }
     }
 
+    /// The bytes of a file from offset ``start`` to ``stop`` (exclusive), as far as it has them; of a file of any size.
     fn read_range<'py>(&self, key: &Bound<'py, PyAny>, start: u64, stop: u64) -> PyResult<Bound<'py, PyBytes>> {
         let (py, wanted) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
         let mut content = Vec::new();
+        // Without memory for it, an exception: a vector that cannot grow would end the process.
+        if stop.saturating_sub(start) > WHOLE_BYTES {
+            let found = py.detach(|| store.entry(&wanted)).or_raise(py)?;
+            let length = found.map_or(0, |listed| stop.min(listed.entry.size_bytes).saturating_sub(start));
+            content
+                .try_reserve_exact(length as usize)
+                .map_err(|_| PyMemoryError::new_err(format!("there is no memory for {length} bytes")))?;
+        }
         let read = || -> Result<Option<Kind>> {
             match store.read_range(&wanted, start..stop.max(start), &mut content)? {
                 // Of an empty range, or of what has no content.
@@ -222,7 +236,10 @@ impl Handle {
             }
         };
         match py.detach(read).or_raise(py)? {
-            Some(kind) if has_content(kind) => Ok(PyBytes::new(py, &content)),
+            Some(kind) if has_content(kind) => PyBytes::new_with(py, content.len(), |bytes| {
+                bytes.copy_from_slice(&content);
+                Ok(())
+            }),
             found => Err(unreadable(py, key, &wanted, found)),
         }
     }
@@ -234,6 +251,7 @@ impl Handle {
         Ok(found.is_some_and(|listed| has_content(listed.entry.kind)))
     }
 
+    /// What is known of an object: see ``Stat``. Raises ``NotFoundError`` if there is none.
     fn stat(&self, key: &Bound<'_, PyAny>) -> PyResult<Stat> {
         let (py, wanted) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
@@ -258,6 +276,7 @@ impl Handle {
         .or_raise(py)
     }
 
+    /// Contents of keys in one buffer, and their offsets as bytes: see ``read_many``.
     fn read_keys<'py>(
         &self,
         py: Python<'py>,
@@ -287,6 +306,7 @@ impl Handle {
         Err(busy).or_raise(py)
     }
 
+    /// Contents of rows of a table, given as bytes of ``uint32``, in one buffer, and their offsets: see ``read_many``.
     fn read_rows<'py>(
         &self,
         py: Python<'py>,
@@ -309,6 +329,7 @@ impl Handle {
         py.detach(|| store.put(&key, &attributes, content)).or_raise(py)
     }
 
+    /// Removes an object, or all of a tree; returns whether it existed: see ``remove`` and ``remove_tree``.
     fn remove_object(&self, key: &Bound<'_, PyAny>, whole_tree: bool) -> PyResult<bool> {
         let (py, key) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
@@ -316,6 +337,7 @@ impl Handle {
         py.detach(remove).or_raise(py)
     }
 
+    /// Makes a directory, and those above it; durable on return.
     fn make_directory(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, key) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
@@ -328,6 +350,7 @@ impl Handle {
         .or_raise(py)
     }
 
+    /// The batch of ``batch``, without its ``with`` block.
     fn open_batch(&self, py: Python<'_>) -> PyResult<Batch> {
         Ok(Batch::new(self.store(py)?))
     }
@@ -341,6 +364,7 @@ impl Handle {
         Ok(Walk::new(walk))
     }
 
+    /// The table of ``listing``.
     #[pyo3(signature = (below, at = None))]
     fn table(&self, below: &Bound<'_, PyAny>, at: Option<&str>) -> PyResult<Table> {
         let (py, top) = (below.py(), key_of(below)?);
@@ -348,21 +372,25 @@ impl Handle {
         py.detach(|| Table::of(&store, &top, at)).or_raise(py)
     }
 
+    /// Keeps the current state under a name: ``listing(at=name)`` lists it. Durable on return.
     fn create_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let store = self.store(py)?;
         py.detach(|| store.create_snapshot(name).map(drop)).or_raise(py)
     }
 
+    /// Makes everything durable that was written.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store(py)?;
         py.detach(|| store.sync()).or_raise(py)
     }
 
+    /// Looks for what other processes have written; returns whether there is something new. Reading does so by itself.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         let store = self.store(py)?;
         py.detach(|| store.refresh()).or_raise(py)
     }
 
+    /// Frees the space of what was removed or overwritten.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store(py)?;
         let options =
@@ -371,6 +399,7 @@ impl Handle {
         py.detach(|| store.compact(&options, &progress).map(drop)).or_raise(py)
     }
 
+    /// Counts, space in bytes and devices, as ``granulo store status`` shows them: a dictionary.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let store = self.store(py)?;
         let status = py.detach(|| store.status(true)).or_raise(py)?;

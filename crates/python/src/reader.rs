@@ -124,6 +124,8 @@ impl Work {
         }
         // What is in it of the run before need not be cleared: every byte is overwritten, or the run is an error.
         let mut buffer = lock(&self.shared.spare).pop().unwrap_or_default();
+        let more = (length as usize).saturating_sub(buffer.len());
+        buffer.try_reserve(more).map_err(|_| too_little_memory(length))?;
         buffer.resize(length as usize, 0);
         let (of, are_wanted) = ((&*self.rows, &*self.names), || !self.shared.is_over.load(Ordering::Relaxed));
         match &self.scratch {
@@ -143,6 +145,12 @@ impl Work {
             }
         }
     }
+}
+
+/// The error of a run that does not fit in memory: that may be a single batch, whatever was allowed.
+fn too_little_memory(length_bytes: u64) -> Error {
+    let cause = format!("there is no memory for batches of {length_bytes} bytes");
+    Error::new(ErrorKind::Usage, "read ahead", cause).advise("make batches smaller, or allow less memory")
 }
 
 /// What the thread gives: a run, the end of the order, or an error.

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use granulo_core::error::{Error, ErrorKind, Result};
 use granulo_core::locks::lock;
-use granulo_store::{Buffer, Key, RecordPlace, Store};
+use granulo_store::{Buffer, Key, RecordPlace, Store, WHOLE_BYTES};
 
 use crate::keys::path_of_stored;
 use crate::names::Names;
@@ -54,9 +54,6 @@ impl<'b> Slots<'b> {
         (0..self.0.len()).filter(|&at| lock(&self.0[at]).is_some()).collect()
     }
 }
-
-/// Largest file that is read whole, as in the store.
-const WHOLE_BYTES: u64 = 1 << 30;
 
 /// Refuses a file that is too large, before memory for it is asked for.
 ///

@@ -293,3 +293,51 @@ def test_a_file_that_is_written_again_keeps_its_permissions(tmp_path):
     assert fs.info("key")["mode"] == stat.S_IFREG | 0o600
     fs.pipe_file("new", b"")
     assert fs.info("new")["mode"] == stat.S_IFREG | 0o644
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_an_error(tmp_path):
+    with granulo.Store(tmp_path / "s", "x") as store:
+        store.put("key", b"1" * 100, mtime_ns=1)
+        with GranuloFileSystem(store).open("key", block_size=10, cache_type="none") as file:
+            assert file.read(10) == b"1" * 10
+            store.put("key", b"2" * 100, mtime_ns=2)
+            with pytest.raises(granulo.BusyError):
+                file.read(10)
+
+
+def test_what_is_created_replaces_nothing(tmp_path):
+    fs = GranuloFileSystem(tmp_path / "s", mode="x", skip_instance_cache=True)
+    first, second = fs.open("key", "xb"), fs.open("key", "xb")
+    first.write(b"1")
+    second.write(b"2")
+    first.close()
+    with pytest.raises(FileExistsError):
+        second.close()
+    assert fs.cat_file("key") == b"1"
+    fs.store.close()
+
+
+def test_a_transaction_is_stored_at_its_end(tmp_path):
+    fs = GranuloFileSystem(tmp_path / "s", mode="x", skip_instance_cache=True)
+    with pytest.raises(RuntimeError), fs.transaction:
+        fs.pipe_file("a", b"1")
+        with fs.open("b", "wb") as file:
+            file.write(b"2")
+        raise RuntimeError
+    assert fs.find("") == []
+    with fs.transaction:
+        fs.pipe({"a": b"1", "b": b""})
+        assert fs.find("") == []
+    assert fs.cat(["a", "b"]) == {"a": b"1", "b": b""}
+    fs.store.close()
+
+
+def test_cat_leaves_out_no_file_that_was_named(fs):
+    wanted = ["cats", *KEYS[:2]]
+    with pytest.raises(IsADirectoryError):
+        fs.cat(wanted)
+    found = fs.cat(wanted, on_error="return")
+    assert isinstance(found["cats"], IsADirectoryError) and found[KEYS[0]] == content_of(KEYS[0])
+    # Those that a pattern finds are.
+    assert fs.cat("*") == {}
+    assert fs.cat(KEYS[:2], start=1, end=5) == {key: content_of(key)[1:5] for key in KEYS[:2]}

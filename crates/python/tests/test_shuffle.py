@@ -282,6 +282,23 @@ def test_damage_in_scratch_space_is_found(store, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_forked_child_leaves_scratch_space_to_its_parent(store, tmp_path):
+    shuffle = shuffled(store, scratch=tmp_path, memory_bytes=200_000)
+    expected = [(int(row), content_of(KEYS[row])) for row in shuffle.rows()]
+    batches = iter(shuffle)
+    before = flat([next(batches)])
+    child = os.fork()
+    if child == 0:
+        # As when an exception ends it.
+        try:
+            batches.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert before + flat(batches) == expected
+    assert os.listdir(tmp_path) == []
+
+
 def test_an_iterator_that_is_abandoned_stops_reading(store):
     for _ in range(20):
         next(iter(shuffled(store, memory_bytes=50_000)))

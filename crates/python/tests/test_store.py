@@ -2,6 +2,7 @@
 
 import collections
 import errno
+import inspect
 import os
 import pickle
 import subprocess
@@ -147,6 +148,18 @@ def test_what_has_no_content_is_an_error_in_every_way_of_reading(tmp_path):
     assert fs.cat("", recursive=True, on_error="omit") == {file: b"content"}
 
 
+def test_a_directory_is_not_opened_for_writing_nor_a_link_for_appending(tmp_path):
+    (tmp_path / "tree" / "directory").mkdir(parents=True)
+    (tmp_path / "tree" / "link").symlink_to("elsewhere")
+    fs = GranuloFileSystem(import_tree(tmp_path / "s", tmp_path / "tree"))
+    for mode in ("wb", "ab"):
+        with pytest.raises(IsADirectoryError):
+            fs.open("directory", mode)
+    with pytest.raises(granulo.UsageError, match="symbolic link"):
+        fs.open("link", "ab")
+    assert fs.cat_file("link") == b"elsewhere"
+
+
 def test_read_many_is_one_buffer_that_numpy_and_arrow_take_without_a_copy(store):
     keys = [KEYS[at] for at in (5, 599, 0, 5)]
     buffer, offsets = store.read_many(keys)
@@ -200,6 +213,37 @@ def test_a_giant_file_is_refused_before_there_is_memory_for_it(tmp_path):
         ):
             with pytest.raises(granulo.UsageError, match="1 GiB"):
                 read()
+
+
+LITTLE_MEMORY = """
+import resource, sys, granulo
+store = granulo.Store(sys.argv[1])
+listing = store.listing("many")
+with open("/proc/self/statm") as statm:
+    used = int(statm.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.getrlimit(resource.RLIMIT_AS)[1]))
+for read in (
+    lambda: store.read_range("giant", 0, 1 << 40),
+    lambda: store.read_many(list(listing)),
+    lambda: list(listing.batches("disk", 4)),
+):
+    try:
+        read()
+    except (MemoryError, granulo.UsageError) as error:
+        print(type(error).__name__)
+"""
+
+
+def test_too_little_memory_is_an_exception(tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "many").mkdir(parents=True)
+    for name, size in (("giant", 1 << 40), *((f"many/{number}", 1 << 30) for number in range(4))):
+        with open(tree / name, "wb") as file:
+            file.truncate(size)
+    import_tree(tmp_path / "s", tree).close()
+    command = [sys.executable, "-c", LITTLE_MEMORY, tmp_path / "s"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["MemoryError", "MemoryError", "UsageError"], done.stderr
 
 
 def test_a_batch_is_all_or_nothing(tmp_path):
@@ -295,3 +339,12 @@ def test_load_returns_everything_in_disk_order(store):
     assert rows.tolist() == listing.by_place.tolist()
     contents = {listing[row]: bytes(batch[at]) for batch in store.load("dogs") for at, row in enumerate(batch.indices)}
     assert len(contents) == 200
+
+
+def test_everything_public_is_described():
+    for name in granulo.__all__:
+        described = {name: getattr(granulo, name)}
+        if inspect.isclass(described[name]) and not issubclass(described[name], BaseException):
+            members = inspect.getmembers(described[name])
+            described |= {f"{name}.{member}": value for member, value in members if not member.startswith("_")}
+        assert [what for what, value in described.items() if not value.__doc__] == []

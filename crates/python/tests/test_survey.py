@@ -32,6 +32,8 @@ def test_a_survey_is_data_a_table_and_a_picture(tree, tmp_path):
     assert str(tree) not in json.dumps(granulo.survey(tree, anonymous=True))
     with pytest.raises(FileNotFoundError):
         granulo.survey(tree / "none")
+    with pytest.raises(ValueError, match="at least one tree"):
+        granulo.survey()
 
 
 def test_a_plan_of_a_survey_a_file_and_a_published_table(tree, tmp_path):
@@ -45,6 +47,8 @@ def test_a_plan_of_a_survey_a_file_and_a_published_table(tree, tmp_path):
     assert len(granulo.plan("vu-2005")["models"]) == 8
     with pytest.raises(granulo.UsageError):
         granulo.plan(survey, ["no such layout"])
+    with pytest.raises(TypeError, match="sequence of layouts"):
+        granulo.plan(survey, "ext4")
 
 
 def test_a_comparison(tree):

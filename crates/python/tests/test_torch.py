@@ -147,3 +147,12 @@ def test_a_sampler_of_batches_needs_no_other_batches(store):
     batches = list(DataLoader(data, batch_size=None, sampler=sampler))
     assert [len(batch) for batch in batches] == [100] * 6
     assert bytes(batches[5][99].tolist()) == content_of(KEYS[599])
+
+
+def test_a_state_is_of_the_epoch_of_the_data_set(store):
+    shuffle = granulo.Shuffle(store.listing(), 32, seed=4)
+    data = ShuffledDataset(shuffle)
+    # By itself, for example for statistics.
+    assert len(list(shuffle)) == 19 and shuffle.epoch == 1
+    state = data.state_dict(4)
+    assert (state["epoch"], state["batch"]) == (0, 4)

@@ -120,7 +120,7 @@ pub use access::listed::RecordPlace;
 pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::pinned::PinnedSnapshot;
 pub use access::places::{ContentFile, Placed, PlacedRun};
-pub use access::read::{Buffer, Object, Status};
+pub use access::read::{Buffer, Object, Status, WHOLE_BYTES};
 pub use access::versions::{Removed, Version, VersionContent, Versions};
 pub use access::walk::{Lent, Listed, Walk};
 pub use devices::platform::UnknownPin;

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import io
 import os
 import threading
@@ -22,7 +23,7 @@ from typing import Any
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, _Cached, make_instance
 
 from . import _granulo
-from .errors import DirectoryError, ExistsError, NotFoundError, StoreError, UsageError
+from .errors import BusyError, DirectoryError, ExistsError, NotFoundError, StoreError, UsageError
 from .store import DEFAULT_THREADS, Store
 
 #: How a URL begins.
@@ -241,18 +242,27 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
         paths = self.expand_path(path, recursive=recursive)
         if len(paths) < 2 and not isinstance(path, list) and paths[0] == self._strip_protocol(path):
             return super().cat(path, recursive=recursive, on_error=on_error, **options)
-        files = [one for one in paths if not self.isdir(one)]
-        contents = self._read_many(files)
+        # Directories that were found are left out; one that was named is an error.
+        given = [path] if isinstance(path, (str, os.PathLike)) else path
+        named = {one for one in map(self._strip_protocol, given) if not (recursive or has_magic(one))}
+        files = [one for one in paths if one in named or not self.isdir(one)]
+        start, end = options.get("start"), options.get("end")
+        contents = self._read_many(files) if start is None and end is None else None
         if contents is not None:
             return dict(zip(files, contents, strict=True))
-        found = {one: self._cat_or_error(one, None, None, on_error) for one in files}
+        found = {one: self._cat_or_error(one, start, end, on_error) for one in files}
         return {one: content for one, content in found.items() if on_error != "omit" or isinstance(content, bytes)}
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **options: Any) -> None:
         key = self._strip_protocol(path)
         if mode == "create" and self.exists(key):
             raise ExistsError(17, "it exists", key)
-        self._put(key, value)
+        if self._intrans:
+            # Stored with the transaction, as what is written to open files.
+            with self.open(key, "xb" if mode == "create" else "wb") as file:
+                file.write(value)
+        else:
+            self._put(key, value)
 
     def _put(self, key: str, content: Any) -> None:
         """Stores a file; one that was there keeps its permissions."""
@@ -342,21 +352,34 @@ class GranuloFileSystem(AbstractFileSystem, metaclass=_Kept):
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **options: Any) -> Any:
         key = self._strip_protocol(path)
-        kind = self.info(key)["type"] if "r" in mode else "file"
+        try:
+            kind = self.info(key)["type"]
+        except NotFoundError:
+            if "r" in mode:
+                raise
+            kind = None
+        if "x" in mode and kind is not None:
+            raise ExistsError(17, "it exists", key)
         if kind == "directory":
             raise DirectoryError(21, "it is a directory", key)
-        if kind == "other":
+        if kind == "other" and "w" not in mode:
             raise UsageError(22, "it is a device, fifo or socket, which has no content", key)
-        if "x" in mode and self.exists(key):
-            raise ExistsError(17, "it exists", key)
+        if kind == "link" and "a" in mode:
+            raise UsageError(22, "it is a symbolic link, to which nothing is appended", key)
         return StoreFile(self, key, mode, block_size or "default", **options)
 
 
 class StoreFile(AbstractBufferedFile):
-    """A file of a store, read in ranges, or written whole when it is closed."""
+    """A file of a store, read in ranges, or written whole when it is closed.
+
+    Ranges are of what was opened: a file that is replaced before it was read to its end is a :class:`BusyError`.
+    """
 
     def __init__(self, fs: GranuloFileSystem, path: str, mode: str = "rb", block_size: Any = "default", **options: Any):
         before = fs.store.get(path, b"") if "a" in mode else b""
+        if mode == "rb":
+            opened = fs.store.stat(path)
+            self._details, self._version = fs._about(path, opened), (opened.size_bytes, opened.mtime_ns)
         super().__init__(fs, path, mode, block_size, **options)
         self._pieces: list[bytes] = []
         if before:
@@ -367,6 +390,9 @@ class StoreFile(AbstractBufferedFile):
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         content: bytes = self.fs.store.read_range(self.path, start, end)
+        now = self.fs.store.stat(self.path)
+        if (now.size_bytes, now.mtime_ns) != self._version:
+            raise BusyError(errno.EBUSY, "it was replaced while it was being read: open it again", self.path)
         return content
 
     def _initiate_upload(self) -> None:
@@ -381,6 +407,8 @@ class StoreFile(AbstractBufferedFile):
 
     def commit(self) -> None:
         """Stores the file."""
+        if "x" in self.mode and self.fs.exists(self.path):
+            raise ExistsError(17, "it exists", self.path)
         self.fs._put(self.path, b"".join(self._pieces))
         self._pieces = []
 

@@ -99,8 +99,12 @@ class Listing:
             for begin, end in itertools.pairwise(np.frombuffer(offsets, dtype="<i8").tolist()):
                 yield data[begin:end].decode("utf-8", "surrogateescape")
 
-    def __deepcopy__(self, memo: Any) -> Listing:
+    def __copy__(self) -> Listing:
         """Itself: it never changes, and a copy would not keep what it lists from being freed."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Listing:
+        """As a copy."""
         return self
 
     def index(self, key: Key) -> int:

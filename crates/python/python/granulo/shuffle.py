@@ -156,27 +156,30 @@ class Shuffle:
         """
         if self.scratch is None:
             raise UsageError(22, "no scratch directory was named")
-        directory = tempfile.mkdtemp(prefix="granulo-", dir=self.scratch)
+        owner, directory = os.getpid(), tempfile.mkdtemp(prefix="granulo-", dir=self.scratch)
         try:
             self._places(directory, fill=True)
             self._spread = (self.epoch, directory)
             yield
         finally:
             self._spread = None
-            shutil.rmtree(directory, ignore_errors=True)
+            # A forked child that leaves the block does not end that of its parent.
+            if os.getpid() == owner:
+                shutil.rmtree(directory, ignore_errors=True)
 
     def _order_checksum(self) -> str:
         """Of what the order is one of: the files by name and, unless it is exact, their order on disk."""
         names, places = self.listing.table.checksums()
         return f"{names:016x}" if self.order == "exact" else f"{names:016x}{places:016x}"
 
-    def state_dict(self, batches_done: int | None = None) -> dict[str, Any]:
+    def state_dict(self, batches_done: int | None = None, epoch: int | None = None) -> dict[str, Any]:
         """Where it is, as plain data: which batch of which epoch is next.
 
-        With workers, the batches are counted where they arrive: ``batches_done`` of this epoch since its beginning.
+        With workers, the batches are counted where they arrive: ``batches_done`` of ``epoch`` (default: this one) since
+        its beginning.
         """
         batch = self.batch if batches_done is None else batches_done
-        epoch = self.epoch
+        epoch = self.epoch if epoch is None else epoch
         if batch >= len(self):
             epoch, batch = epoch + 1, 0
         fixed = {name: getattr(self, name) for name in _FIXED}

@@ -6,6 +6,7 @@ notebooks.
 
 from __future__ import annotations
 
+import errno
 import html
 import json
 import os
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _granulo
+from .errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -176,6 +178,8 @@ def _source(source: Any) -> Any:
 
 def survey(*paths: Path, anonymous: bool = False, threads: int | None = None) -> Survey:
     """Surveys trees in one pass, without the interpreter; ^C ends it. ``anonymous`` leaves out every name and path."""
+    if not paths:
+        raise UsageError(errno.EINVAL, "name at least one tree")
     text, warnings = _granulo.survey([os.fspath(path) for path in paths], anonymous, threads)
     taken = Survey(json.loads(text))
     taken.warnings = warnings
@@ -190,6 +194,8 @@ def plan(
     ``cutoffs`` (bytes) are evaluated as borders between small and large files; ``fast_bytes`` is the capacity of a fast
     tier.
     """
+    if isinstance(models, str):
+        raise TypeError("models are a sequence of layouts, not one layout")
     return Plan(json.loads(_granulo.plan(_source(source), list(models), list(cutoffs), fast_bytes)))
 
 

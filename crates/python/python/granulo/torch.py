@@ -113,9 +113,10 @@ class ShuffledDataset(IterableDataset):
         Without a number, after those that were read in this process, so where there are no workers; ``None`` in a
         worker, which knows only its own.
         """
-        if batches_done is None and get_worker_info() is not None:
-            return None
-        return self.shuffle.state_dict(batches_done)
+        if batches_done is not None:
+            # The shuffle may be in another epoch: read by itself meanwhile, or by another data set.
+            return self.shuffle.state_dict(batches_done, int(self._position[0]))
+        return None if get_worker_info() is not None else self.shuffle.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where a state was."""

@@ -66,8 +66,8 @@ pub(crate) struct LookedUp {
     pub(crate) shared: Option<ObjectNumber>,
 }
 
-/// Largest object that is read whole, holes filled.
-const WHOLE_BYTES: u64 = 1 << 30;
+/// Largest object that is read whole, holes filled, in bytes.
+pub const WHOLE_BYTES: u64 = 1 << 30;
 
 /// Range of the content in a buffer.
 pub(crate) enum Part {
