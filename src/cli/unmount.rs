@@ -60,8 +60,14 @@ impl UnmountArguments {
         }
         // Who reads a bucket cannot see whether somebody writes to it.
         let is_here = !is_address(Path::new(&mount.source));
-        if is_here && !mount.options.split(',').any(|option| option == "ro") {
-            wait_for_end(Path::new(&mount.source));
+        let store = Path::new(&mount.source);
+        if is_here && !mount.options.split(',').any(|option| option == "ro") && !has_let_go(store, PATIENCE) {
+            output::warn(&format!(
+                "{} is still open for writing: if the server of the mount has it, what was written last is not yet \
+                 durable",
+                escape_path(store)
+            ));
+            return Ok(Ended::Amiss);
         }
         Ok(if is_durable { Ended::Well } else { Ended::Amiss })
     }
@@ -105,11 +111,32 @@ fn unmount_from_kernel(mount: &Mount) -> Result<Ended> {
     Ok(Ended::Well)
 }
 
-/// Waits until the server has let go of the store, so that another can open it.
-fn wait_for_end(store: &Path) {
-    let Ok(store) = Store::open_read_only(store) else { return };
+/// Waits until the server has let go of the store, so that another can open it; returns whether it has.
+fn has_let_go(store: &Path, patience: Duration) -> bool {
+    let Ok(store) = Store::open_read_only(store) else { return true };
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE && store.status(false).is_ok_and(|status| status.has_writer) {
+    while store.status(false).is_ok_and(|status| status.has_writer) {
+        if begun.elapsed() >= patience {
+            return false;
+        }
         sleep(POLL);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::store::Plan;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_has_the_store_open_has_not_let_go() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("home");
+        let server = Store::create(&home, &Plan::default()).unwrap();
+        assert!(!has_let_go(&home, Duration::ZERO));
+        drop(server);
+        assert!(has_let_go(&home, Duration::ZERO));
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Attributes, ContentFile, Entry, Key, Kind, Lent, PinnedSnapshot, Placed, PlacedRun};
-use crate::units::{escape_path, format_count, format_size};
+use crate::units::{escape_path, format_count, format_counted, format_size};
 
 const OPERATION: &str = "make an image of";
 /// Copied bytes that are never too many.
@@ -80,6 +80,8 @@ struct Builder<'s> {
     few_copied_bytes: u64,
     /// Most bytes that are copied, once it is more than those.
     most_copied_bytes: Option<u64>,
+    /// There is content in more files of the store than the image has room for.
+    has_too_many_files: bool,
 }
 
 /// Writes the image of a snapshot to an empty file; `store` is for messages.
@@ -88,16 +90,17 @@ struct Builder<'s> {
 /// [`ErrorKind::Usage`] if too much of the content is not where a kernel can read it; errors of reading the store and
 /// of writing; [`ErrorKind::Interrupted`].
 pub(super) fn build(snapshot: &PinnedSnapshot, store: &Path, file: File, progress: &Progress) -> Result<Imaged> {
-    build_copying(snapshot, store, file, progress, FEW_COPIED_BYTES)
+    build_within(snapshot, store, file, progress, (FEW_COPIED_BYTES, MOST_FILES))
 }
 
-/// As [`build`]; so many copied bytes are never too many.
-fn build_copying(
+/// As [`build`]; so many copied bytes are never too many, and the image has room for at most so many files of the
+/// store.
+fn build_within(
     snapshot: &PinnedSnapshot,
     store: &Path,
     file: File,
     progress: &Progress,
-    few_copied_bytes: u64,
+    (few_copied_bytes, most_files): (u64, usize),
 ) -> Result<Imaged> {
     let fail = |error: io::Error| Error::io(OPERATION, store, error);
     let mut walk = snapshot.walk(&Key::root(), &Key::root())?;
@@ -110,7 +113,7 @@ fn build_copying(
     let mut imaged = Imaged::default();
     let root_inode =
         inode_of(&root.clone().unwrap_or_else(|| Attributes::of_directory(Default::default())), &mut imaged);
-    let most_files = (snapshot.content_files() + MORE_FILES).min(MOST_FILES);
+    let most_files = (snapshot.content_files() + MORE_FILES).min(most_files);
     let (writer, number) = ImageWriter::begin(file, &root_inode, most_files).map_err(fail)?;
     let mut builder = Builder {
         snapshot,
@@ -124,6 +127,7 @@ fn build_copying(
         progress,
         few_copied_bytes,
         most_copied_bytes: None,
+        has_too_many_files: false,
     };
     if root.is_some() {
         first = walk.lend()?;
@@ -274,6 +278,7 @@ impl Builder<'_> {
             return Ok(Some(number));
         }
         if self.blocks.len() == most_files {
+            self.has_too_many_files = true;
             return Ok(None);
         }
         let path = self.snapshot.path_of(file);
@@ -353,12 +358,17 @@ impl Builder<'_> {
         if copied <= most {
             return Ok(());
         }
-        let cause = format!(
-            "at least {} files with {} do not begin at multiples of {BLOCK_BYTES} bytes, or are compressed",
-            format_count(u128::from(self.imaged.copied_files) + 1),
-            format_size(copied.into())
-        );
-        let advice = "granulo store compact --align 512 moves them; or mount without --kernel";
+        let (cause, advice) = if self.has_too_many_files {
+            let most = format_counted(self.blocks.len() as u64, "file", "files");
+            (format!("its content is in more than the {most} that an image has room for"), "mount without --kernel")
+        } else {
+            let cause = format!(
+                "at least {} files with {} do not begin at multiples of {BLOCK_BYTES} bytes, or are compressed",
+                format_count(u128::from(self.imaged.copied_files) + 1),
+                format_size(copied.into())
+            );
+            (cause, "granulo store compact --align 512 moves them; or mount without --kernel")
+        };
         Err(Error::new(ErrorKind::Usage, OPERATION, cause).at(self.store).advise(advice))
     }
 
@@ -445,9 +455,14 @@ mod tests {
 
     /// A store that compresses, and what is built of these files: key, bytes without a pattern or else zeroes, holes.
     fn built(files: &[(&str, usize, bool, Option<Holes>)], few_copied_bytes: u64) -> Result<Imaged> {
+        let plan = Plan { compression: Compression::Zstd(3), ..Plan::default() };
+        built_within(plan, files, (few_copied_bytes, MOST_FILES))
+    }
+
+    fn built_within(plan: Plan, files: &[(&str, usize, bool, Option<Holes>)], limits: (u64, usize)) -> Result<Imaged> {
         let place = tempfile::tempdir().unwrap();
         let home = place.path().join("home");
-        let plan = Plan { alignment: Alignment::Sector, compression: Compression::Zstd(3), ..Plan::default() };
+        let plan = Plan { alignment: Alignment::Sector, ..plan };
         let store = Store::create(&home, &plan).unwrap();
         for (key, length, is_random, holes) in files {
             let content: Vec<u8> = match is_random {
@@ -458,7 +473,7 @@ mod tests {
             store.put(&Key::parse(key).unwrap(), &attributes, &content).unwrap();
         }
         let snapshot = store.snapshot().unwrap();
-        build_copying(&snapshot, &home, tempfile::tempfile().unwrap(), &Progress::default(), few_copied_bytes)
+        build_within(&snapshot, &home, tempfile::tempfile().unwrap(), &Progress::default(), limits)
     }
 
     fn run(stored_at: u64, length_bytes: u64, offset_bytes: u64) -> PlacedRun {
@@ -501,6 +516,19 @@ mod tests {
                 assert_eq!(build(large, 8 * MIB, holes).unwrap_err().kind(), ErrorKind::Usage, "{large}");
             }
         }
+    }
+
+    #[test]
+    fn a_store_of_more_files_than_an_image_has_room_for_is_refused_as_such() {
+        let files: Vec<String> = (0..60).map(|number| format!("m/{number}")).collect();
+        let files: Vec<_> = files.iter().map(|key| (&key[..], 60_000, true, None)).collect();
+        let build = |limits| built_within(Plan { segment_bytes: 1 << 20, ..Plan::default() }, &files, limits);
+        let imaged = build((1 << 20, MOST_FILES)).unwrap();
+        assert!(imaged.files.len() >= 3, "{imaged:?}");
+        let error = build((1 << 20, 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert!(error.to_string().contains("more than the 1 file that an image has room for"), "{error}");
+        assert!(!error.to_string().contains("512"), "{error}");
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use crate::store::geometry::Alignment;
 use crate::store::tree::{ImportOptions, import};
-use crate::store::{Attributes, Key, Plan, Store, Time};
+use crate::store::{Attributes, Holes, Key, Plan, Store, Time};
 use rustix::fs::{AtFlags, Timespec, Timestamps};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, llistxattr, lsetxattr, mknodat, utimensat};
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
@@ -124,12 +124,21 @@ fn make(top: &Path) {
         let file = fs::File::create(top.join(name)).unwrap();
         file.set_len(8 << 20).unwrap();
         for (offset, length) in data {
-            std::os::unix::fs::FileExt::write_all_at(&file, &bytes(length, offset), offset).unwrap();
+            file.write_all_at(&bytes(length, offset), offset).unwrap();
         }
     }
     for (name, value) in [("user.comment", bytes(300, 1)), ("user.x", Vec::new()), ("trusted.t", b"1".to_vec())] {
         let _ = lsetxattr(top.join("a/file-513"), name, &value, XattrFlags::empty());
         let _ = lsetxattr(top.join("many"), name, &value, XattrFlags::empty());
+    }
+    // Owner, a user, group, mask, others: tag, permissions, id (include/uapi/linux/posix_acl_xattr.h).
+    let entries = [(1u16, 6u16, !0u32), (2, 4, 1000), (4, 4, !0), (0x10, 4, !0), (0x20, 0, !0)];
+    let entries = entries.iter().flat_map(|(tag, permissions, id)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    });
+    let acl: Vec<u8> = 2u32.to_le_bytes().into_iter().chain(entries).collect();
+    for (path, name) in [("a/file-512", "system.posix_acl_access"), ("a/deep", "system.posix_acl_default")] {
+        let _ = lsetxattr(top.join(path), name, &acl, XattrFlags::empty());
     }
     fs::set_permissions(top.join("a/file-4096"), fs::Permissions::from_mode(0o4711)).unwrap();
     let past = Timespec { tv_sec: -86_400, tv_nsec: 123_456_789 };
@@ -201,6 +210,27 @@ fn a_file_with_more_attributes_than_an_inode_can_have_shows_its_own_content() {
     let mut value = vec![0; 1 << 16];
     let lengths = (0..5).map(|number| lgetxattr(&victim, format!("user.{number}"), &mut value[..]).unwrap_or(0));
     assert_eq!(lengths.collect::<Vec<_>>(), [60_000, 60_000, 60_000, 60_000, 0]);
+}
+
+#[test]
+fn a_file_of_more_than_four_gigabytes_has_its_data_where_they_were() {
+    const SIZE_BYTES: u64 = (5 << 30) + 1;
+    let runs = [(0, 4096), ((4 << 30) + 8192, 4096), (5 << 30, 1)];
+    let (_source, place, store) = plan(|_, _| {});
+    let holes = Holes { size_bytes: SIZE_BYTES, data: runs.to_vec() };
+    let attributes = Attributes { holes: Some(holes), ..Attributes::of_file(Time::default()) };
+    let content = bytes(4096 + 4096 + 1, 5);
+    store.put(&Key::parse("far").unwrap(), &attributes, &content).unwrap();
+    let Some((at, _)) = mounted(&store, &place.path().join("home")) else { return };
+    let file = File::open(at.0.path().join("far")).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), SIZE_BYTES);
+    let read = |(offset, length): (u64, u64)| {
+        let mut read = vec![1; length as usize];
+        file.read_exact_at(&mut read, offset).unwrap();
+        read
+    };
+    assert!(runs.map(read).concat() == content);
+    assert!(read((4 << 30, 8192)) == [0; 8192]);
 }
 
 #[test]

@@ -3,20 +3,31 @@
 //! A program waits for each of its requests, so the time until a thread has one counts more than the number of threads.
 //! To wake a sleeping thread takes 5 to 100 µs, most on virtual machines, whose idle processors halt. So as few threads
 //! as possible look at the device, one if possible, and that one keeps looking for a moment after a request, because
-//! the next one usually comes then. Others wait here. One of them is called when requests come faster than they are
-//! answered, and before a thread turns to something that may take long.
+//! the next one usually comes then. It does not if the program that was answered waits for this processor, as on a busy
+//! machine: so the more often a thread looked in vain, the more often it sleeps at once. Others wait here. One of them
+//! is called when requests come faster than they are answered, and before a thread turns to something that may take
+//! long. Whether it does is not always known before: [`Attention::away`] and [`Attention::lock`] are for code that
+//! finds out in the middle of a request, on whatever thread that is.
 //!
 //! Invariant: while a thread waits here, another one looks at the device, or was called to.
 
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::cell::Cell;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use crate::locks::lock;
 
 /// How long a thread keeps looking for the next request before it sleeps.
-pub(super) const KEEN: Duration = Duration::from_micros(100);
+const KEEN: Duration = Duration::from_micros(100);
+/// After looking so long in vain again and again, so many requests at most are slept for before it looks again.
+const MOST_SLEPT: u32 = 63;
 /// Requests that were there at once, one after the other, after which another thread is called.
 const QUEUED: u32 = 4;
+
+thread_local! {
+    /// Whether this thread counts among those that look at its device.
+    static IS_LOOKING: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The threads of a mount.
 #[derive(Debug, Default)]
@@ -53,13 +64,63 @@ pub(super) struct Attendant<'a> {
     attention: &'a Attention,
     /// Requests that were there at once since it last waited or called.
     queued: u32,
+    /// Until when it keeps looking.
+    keen_until: Option<Instant>,
+    /// Requests to sleep for at once, because looking was in vain, and how many of them it has slept for.
+    sleeps: u32,
+    slept: u32,
+}
+
+/// What a thread does while others look at the device; it counts again when this is dropped, also by a panic.
+#[derive(Debug)]
+struct Away<'a>(&'a Attention);
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).looking += 1;
+        IS_LOOKING.set(true);
+    }
+}
+
+impl Drop for Attendant<'_> {
+    fn drop(&mut self) {
+        IS_LOOKING.set(false);
+    }
 }
 
 impl Attention {
     /// A thread begins to look at the device.
     pub(super) fn attendant(&self) -> Attendant<'_> {
         lock(&self.state).looking += 1;
-        Attendant { attention: self, queued: 0 }
+        IS_LOOKING.set(true);
+        Attendant { attention: self, queued: 0, keen_until: None, sleeps: 0, slept: 0 }
+    }
+
+    /// Does something that may take long, while others look at the device. Nothing but `work`, on a thread that does
+    /// not look at it, or is away already.
+    pub(super) fn away<T>(&self, work: impl FnOnce() -> T) -> T {
+        if !IS_LOOKING.replace(false) {
+            return work();
+        }
+        let is_called = {
+            let mut state = lock(&self.state);
+            state.looking -= 1;
+            state.looking == 0 && state.call()
+        };
+        let _away = Away(self);
+        if is_called {
+            self.called.notify_one();
+        }
+        work()
+    }
+
+    /// Locks a mutex. Whoever has it locked may wait for devices, or for space: others look at the device meanwhile.
+    pub(super) fn lock<'m, T>(&self, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
+        match mutex.try_lock() {
+            Ok(locked) => locked,
+            Err(TryLockError::Poisoned(locked)) => locked.into_inner(),
+            Err(TryLockError::WouldBlock) => self.away(|| lock(mutex)),
+        }
     }
 
     /// Nothing comes any more: all threads look at the device once more, and find out.
@@ -88,11 +149,35 @@ impl Attendant<'_> {
             0 => state.looking += 1,
             _ => state.calls -= 1,
         }
+        self.keen_until = None;
         true
+    }
+
+    /// Whether this thread, which found no request, is to sleep until there is one. If not, it looks again.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        let now = Instant::now();
+        match self.keen_until {
+            None if self.slept < self.sleeps => {
+                self.slept += 1;
+                true
+            }
+            None => {
+                (self.keen_until, self.slept) = (Some(now + KEEN), 0);
+                false
+            }
+            Some(until) if now < until => false,
+            Some(_) => {
+                (self.keen_until, self.sleeps) = (None, (2 * self.sleeps + 1).min(MOST_SLEPT));
+                true
+            }
+        }
     }
 
     /// There was a request.
     pub(super) fn found(&mut self) {
+        if self.keen_until.take().is_some() {
+            self.sleeps = 0;
+        }
         self.queued += 1;
         if self.queued >= QUEUED {
             self.queued = 0;
@@ -104,22 +189,13 @@ impl Attendant<'_> {
 
     /// Does something that may take long, while others look at the device.
     pub(super) fn away<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let is_called = {
-            let mut state = lock(&self.attention.state);
-            state.looking -= 1;
-            state.looking == 0 && state.call()
-        };
-        if is_called {
-            self.attention.called.notify_one();
-        }
-        let done = work();
-        lock(&self.attention.state).looking += 1;
-        done
+        self.attention.away(work)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread;
@@ -135,6 +211,33 @@ mod tests {
         (0..QUEUED).for_each(|_| only.found());
         assert_eq!(only.away(|| lock(&attention.state).looking), 0);
         assert!(!only.found_none());
+    }
+
+    #[test]
+    fn who_looked_in_vain_sleeps_more_often_until_it_finds_something() {
+        let attention = Attention::default();
+        let mut only = attention.attendant();
+        let sleeps_before_it_looks = |only: &mut Attendant<'_>| {
+            let slept = (0..).take_while(|_| only.may_sleep()).count();
+            only.keen_until = Some(Instant::now());
+            slept
+        };
+        assert_eq!([0; 9].map(|_| sleeps_before_it_looks(&mut only)), [0, 2, 4, 8, 16, 32, 64, 64, 64]);
+        only.found();
+        assert_eq!(sleeps_before_it_looks(&mut only), 0);
+    }
+
+    #[test]
+    fn a_thread_is_away_once_and_back_after_a_panic() {
+        let attention = Attention::default();
+        let looking = || lock(&attention.state).looking;
+        assert_eq!((attention.away(looking), looking()), (0, 0), "this thread does not look");
+        let mut only = attention.attendant();
+        assert_eq!((only.away(|| attention.away(looking)), attention.away(looking), looking()), (0, 0, 1));
+        let panicked = catch_unwind(AssertUnwindSafe(|| attention.away::<()>(|| panic!("away"))));
+        assert!(panicked.is_err() && looking() == 1 && attention.away(looking) == 0);
+        drop(only);
+        assert_eq!(attention.away(looking), 1, "it is another that looks");
     }
 
     /// Requests through a channel, each of which the thread that has it answers only when another was answered: nobody

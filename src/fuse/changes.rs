@@ -10,7 +10,6 @@ use super::file_system::{FileSystem, now};
 use super::live::{DIRECTORY, Info, Live, LiveState, REGULAR, SET_GID, TYPE};
 use super::wire::reply::Reply;
 use super::wire::request::{Header, NewAttributes, NewTime};
-use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Handle, Time};
 
@@ -23,7 +22,7 @@ const TRUSTED: &[u8] = b"trusted.";
 impl FileSystem {
     pub(super) fn set_attributes(&self, number: ObjectNumber, new: &NewAttributes) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         let now = now();
         let resized = match new.size {
             Some(size) => Some((self.handle_to_resize(&live, &mut state)?, size)),
@@ -52,7 +51,7 @@ impl FileSystem {
 
     pub(super) fn xattr(&self, number: ObjectNumber, name: &[u8], size: u32) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         let xattrs = &self.info(&live, &mut state)?.attributes.xattrs;
         let (_, value) = xattrs.iter().find(|(known, _)| known == name).ok_or(Errno::NODATA)?;
         sized(value, size)
@@ -61,7 +60,7 @@ impl FileSystem {
     /// Names of all extended attributes, each with NUL after it.
     pub(super) fn xattrs(&self, number: ObjectNumber, header: &Header, size: u32) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         let xattrs = &self.info(&live, &mut state)?.attributes.xattrs;
         let mut names = Vec::new();
         for (name, _) in xattrs.iter().filter(|(name, _)| header.uid == 0 || !name.starts_with(TRUSTED)) {
@@ -81,7 +80,7 @@ impl FileSystem {
         is_settable(name)?;
         self.settle(Some(number));
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         let mut is_set = false;
         // At once, because there may be too many for a record.
         let changed = self.change_object_at_once(&live, &mut state, |info| {
@@ -99,7 +98,7 @@ impl FileSystem {
         is_settable(name)?;
         self.settle(Some(number));
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         let xattrs = &self.info(&live, &mut state)?.attributes.xattrs;
         let at = match xattrs.iter().position(|(known, _)| known == name) {
             Some(at) => at,

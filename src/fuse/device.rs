@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::attention::{Attendant, Attention, KEEN};
+use super::attention::{Attendant, Attention};
 use super::fusermount;
 use super::wire::capability as can;
 use super::wire::reply::{Agreed, Reply, failed};
@@ -68,7 +68,6 @@ impl Device {
     /// # Errors
     /// Errors of the device.
     pub(super) fn receive<'b>(&self, buffer: &'b mut [u8], attendant: &mut Attendant<'_>) -> Result<Option<&'b [u8]>> {
-        let mut keen_until = None;
         loop {
             match rustix::io::read(&self.file, &mut *buffer) {
                 Ok(length) => {
@@ -78,12 +77,7 @@ impl Device {
                 // The request was interrupted before it was read.
                 Err(Errno::INTR | Errno::NOENT) => {}
                 Err(Errno::AGAIN) => {
-                    if attendant.found_none() {
-                        keen_until = None;
-                        continue;
-                    }
-                    let now = Instant::now();
-                    if now >= *keen_until.get_or_insert(now + KEEN) {
+                    if !attendant.found_none() && attendant.may_sleep() {
                         let mut device = [PollFd::new(&self.file, PollFlags::IN)];
                         // What it returns is found out by reading.
                         _ = poll(&mut device, None);

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
+use super::attention::Attention;
 use super::errno::{Log, Outcome};
 use super::live::{Directories, Info, Live, LiveState};
 use super::nodes::Nodes;
@@ -18,7 +19,6 @@ use super::waiting::Waiting;
 use super::wire::LONGEST_NAME_BYTES;
 use super::wire::reply::Shown;
 use crate::error::Error;
-use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Buffer, Durability, Entry, Key, Kind, Store, Time};
 use crate::units::escape;
@@ -51,6 +51,8 @@ pub(super) struct FileSystem {
     pub(super) nodes: Nodes,
     pub(super) directories: Mutex<OpenDirectories>,
     pub(super) log: Log,
+    /// The threads that serve it.
+    pub(super) attention: Attention,
     /// Something was committed since the last sync.
     pub(super) has_changed: AtomicBool,
     pub(super) waiting: Waiting,
@@ -72,6 +74,7 @@ impl FileSystem {
             nodes: Nodes::default(),
             directories: Mutex::default(),
             log,
+            attention: Attention::default(),
             has_changed: AtomicBool::new(false),
             waiting: Waiting::default(),
             has_ended: Arc::default(),
@@ -214,7 +217,7 @@ impl FileSystem {
     /// the directory cannot be read, the log says so, and its times stay.
     pub(super) fn touch_directory(&self, directory: ObjectNumber, now: Time, directories: i64) {
         let live = self.nodes.hold(directory);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         let Ok(info) = self.info(&live, &mut state) else { return };
         info.touch(now);
         info.directories = info.directories.and_then(|known| known.changed_by(directories));
@@ -301,7 +304,7 @@ impl FileSystem {
         let failed = self.settle_all(None);
         let mut outcome = failed.values().next().map_or(Ok(()), |errno| Err(*errno));
         for live in self.nodes.all_live() {
-            let mut state = lock(&live.state);
+            let mut state = self.attention.lock(&live.state);
             // The kernel may have met it under another name since.
             state.is_unplaced &= self.nodes.place(live.number).is_none();
             if failed.contains_key(&live.number) {

@@ -16,7 +16,6 @@ use super::live::{Info, LiveState};
 use super::wire::opened;
 use super::wire::reply::Reply;
 use super::wire::request::Header;
-use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Buffer, Handle, HandleOptions, Holes, Kind, Listed};
 
@@ -31,6 +30,8 @@ const SEEK_HOLE: u32 = 4;
 const SMALL_BYTES: u64 = 128 << 10;
 /// Bytes that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
+/// Most bytes that a request copies. A program asks for the rest; between two requests, it can be interrupted.
+const MOST_COPIED_BYTES: u64 = 32 << 20;
 
 impl FileSystem {
     /// Opens a file, in a mount for reading only: the process that writes may remove it while it is read here. In a
@@ -44,7 +45,7 @@ impl FileSystem {
         let record = listed.filter(|listed| listed.entry.number == number).map_or(0, |listed| listed.entry.id);
         let is_same = self.nodes.is_opened_again(number, record);
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         self.meet_again(number, &mut state);
         self.open_handle(number, &mut state)?;
         state.opens += 1;
@@ -85,12 +86,12 @@ impl FileSystem {
     /// The handle of a file.
     fn handle(&self, number: ObjectNumber) -> Outcome<Arc<Handle>> {
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         self.open_handle(number, &mut state)
     }
 
     pub(super) fn read(&self, number: ObjectNumber, offset: u64, size: u32) -> Outcome<Reply> {
-        let handle = match self.nodes.held(number).and_then(|live| lock(&live.state).handle.clone()) {
+        let handle = match self.nodes.held(number).and_then(|live| self.attention.lock(&live.state).handle.clone()) {
             Some(handle) => handle,
             None => match self.read_small(number, offset, size)? {
                 Some(reply) => return Ok(reply),
@@ -138,7 +139,7 @@ impl FileSystem {
     fn write_by(&self, number: ObjectNumber, offset: u64, bytes: &[u8], change: impl FnOnce(&mut Info)) -> Outcome<()> {
         {
             let live = self.nodes.hold(number);
-            let mut state = lock(&live.state);
+            let mut state = self.attention.lock(&live.state);
             let handle = self.open_handle(number, &mut state)?;
             self.change_object(&live, &mut state, bytes.len(), |info| {
                 self.retry_after_freeing(number, || handle.write_at(bytes, offset))?;
@@ -153,7 +154,7 @@ impl FileSystem {
     /// Nobody has the file open any more by this open.
     pub(super) fn release(&self, number: ObjectNumber) -> Outcome<Reply> {
         let Some(live) = self.nodes.held(number) else { return Ok(Reply::empty()) };
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         state.opens = state.opens.saturating_sub(1);
         if self.appearance.is_read_only && state.opens == 0 {
             self.let_go(&live, &mut state);
@@ -199,7 +200,7 @@ impl FileSystem {
     ) -> Outcome<Reply> {
         let end = offset.checked_add(length).filter(|end| i64::try_from(*end).is_ok()).ok_or(Errno::FBIG)?;
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         let handle = self.open_handle(number, &mut state)?;
         let is_size_kept = mode & KEEP_SIZE > 0;
         let size = handle.size_bytes().map_err(|error| self.fail_of(number, error))?;
@@ -270,8 +271,7 @@ impl FileSystem {
         length: u64,
     ) -> Outcome<Reply> {
         let source = self.handle(from)?;
-        // A reply has room for 32 bits.
-        let length = length.min(u64::from(u32::MAX) - COPY_BYTES as u64);
+        let length = length.min(MOST_COPIED_BYTES);
         let mut buffer = vec![0; COPY_BYTES.min(length as usize)];
         let mut copied = 0;
         while copied < length {

@@ -3,8 +3,8 @@
 //! A store only appends; compaction frees what is dead by moving what lives beside it. Here it runs at intervals, once
 //! that frees much: each byte freed then costs at most one byte moved. And it runs when the devices are full: a program
 //! gets ENOSPC only if too little is left to free. What was compacted before and waited for readers is freed first: it
-//! costs nothing. Other programs read and write meanwhile; one that needs room waits, and so does whoever uses the same
-//! file.
+//! costs nothing. Other programs read, list and write meanwhile; one that needs room waits, and so does whoever uses
+//! the same file. Which request needs room is known when there is none: its thread then calls another to the device.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -69,11 +69,14 @@ impl FileSystem {
     /// all. `act` must change nothing when it finds no space. The caller may hold states of objects, but no lock that
     /// compaction takes.
     pub(super) fn retry_after_freeing<T>(&self, number: ObjectNumber, act: impl Fn() -> Result<T>) -> Outcome<T> {
-        let outcome = act();
-        let is_full = |outcome: &Result<T>| outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
-        if !is_full(&outcome) {
-            return outcome.map_err(|error| self.fail_of(number, error));
+        let mut outcome = act();
+        if is_full(&outcome) {
+            outcome = self.attention.away(|| self.act_after_freeing(act));
         }
+        outcome.map_err(|error| self.fail_of(number, error))
+    }
+
+    fn act_after_freeing<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         let _freeing = lock(&self.freeing);
         // Somebody else may have freed some meanwhile.
         let mut outcome = act();
@@ -94,6 +97,10 @@ impl FileSystem {
             // Writes are committed at once from now on, so that the one for which there is no room fails itself.
             self.waiting.set_tight(true);
         }
-        outcome.map_err(|error| self.fail_of(number, error))
+        outcome
     }
+}
+
+fn is_full<T>(outcome: &Result<T>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace)
 }

@@ -1,7 +1,8 @@
 //! Listing directories.
 //!
 //! With attributes, the kernel keeps what a listing returns, so it must be what there is now: after a change of the
-//! store the walk begins again at the same name, and an entry that may have changed since is looked up.
+//! store the walk begins again at the same name, and an entry that may have changed since is looked up. An object that
+//! is in use at the moment is listed without: whoever uses it may wait for space to be freed, and no listing does.
 //!
 //! The kernel asks for every listing with attributes. Left to choose, it guesses from what a program has looked at so
 //! far, and programs list much before they look: then each entry is a request of its own. But the kernel and `nodes`
@@ -107,7 +108,7 @@ impl FileSystem {
         // Counted before its attributes are read, so that nobody drops it in between.
         self.nodes.met(number, listing.directory, name);
         let shown = match (self.nodes.held(number), entry.kind) {
-            (Some(live), _) => self.shown_met(&live).ok(),
+            (Some(live), _) => self.shown_if_free(&live),
             (None, Kind::File | Kind::Symlink) if self.changes() == listing.changes => self.shown_in_index(entry).ok(),
             (None, Kind::File | Kind::Symlink) => self.shown_now(listing.directory, name, number).ok(),
             // What is not in the index is read when somebody asks for it: the numbers of devices, the directories in a

@@ -1,12 +1,13 @@
 //! Looking: at names, attributes, the target of a symbolic link.
 
+use std::sync::TryLockError;
+
 use rustix::io::Errno;
 
 use super::errno::Outcome;
 use super::file_system::FileSystem;
 use super::live::{Info, Live};
 use super::wire::reply::{Reply, Shown};
-use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Attributes, Buffer, Entry, Kind, Listed};
 
@@ -58,15 +59,27 @@ impl FileSystem {
     /// What a program sees of an object that the kernel knows.
     pub(super) fn shown_of(&self, number: ObjectNumber) -> Outcome<Shown> {
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         self.shown(&live, &mut state)
     }
 
     /// The same of one that was just met under a name.
-    pub(super) fn shown_met(&self, live: &Live) -> Outcome<Shown> {
-        let mut state = lock(&live.state);
+    fn shown_met(&self, live: &Live) -> Outcome<Shown> {
+        let mut state = self.attention.lock(&live.state);
         self.meet_again(live.number, &mut state);
         self.shown(live, &mut state)
+    }
+
+    /// As [`shown_met`](Self::shown_met); `None` also if its state is locked: whoever has it may wait for devices, or
+    /// for space.
+    pub(super) fn shown_if_free(&self, live: &Live) -> Option<Shown> {
+        let mut state = match live.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.meet_again(live.number, &mut state);
+        self.shown(live, &mut state).ok()
     }
 
     pub(super) fn attributes(&self, number: ObjectNumber) -> Outcome<Reply> {
@@ -79,7 +92,7 @@ impl FileSystem {
 
     pub(super) fn read_link(&self, number: ObjectNumber) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
-        let state = lock(&live.state);
+        let state = self.attention.lock(&live.state);
         match &state.target {
             Some(target) => Ok(Reply::bytes(target)),
             None => Ok(Reply::bytes(&self.target(number)?)),

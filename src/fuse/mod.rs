@@ -61,7 +61,6 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::MountFlags;
 
-use self::attention::Attention;
 use self::device::Device;
 pub(crate) use self::device::{KIND, MountOptions, Unmounted, unmount_at};
 use self::errno::Log;
@@ -125,14 +124,13 @@ pub(crate) fn mount(
         _ = device.unmount();
         return Err(error);
     }
-    let attention = Attention::default();
     let served = thread::scope(|scope| {
         let (tell, ended) = channel();
         for _ in 0..threads.max(1) {
-            let (tell, device, system, attention) = (tell.clone(), &device, &system, &attention);
+            let (tell, device, system) = (tell.clone(), &device, &system);
             scope.spawn(move || {
-                let served = serve::serve(scope, device, system, attention);
-                attention.end();
+                let served = serve::serve(scope, device, system, &system.attention);
+                system.attention.end();
                 _ = tell.send(served);
             });
         }

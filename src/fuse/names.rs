@@ -17,7 +17,6 @@ use super::live::{DIRECTORY, Directories, Info, Live, LiveState, REGULAR, SET_GI
 use super::wire::opened;
 use super::wire::reply::{Reply, device_numbers};
 use super::wire::request::{Creation, Header};
-use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Attributes, Batch, Durability, Entry, Existing, HandleOptions, Key, Kind, Time, Xattrs};
 
@@ -49,7 +48,7 @@ impl FileSystem {
         now: Time,
     ) -> Outcome<Attributes> {
         let live = self.nodes.hold(directory);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         let above = &self.info(&live, &mut state)?.attributes;
         let mut mode = creation.mode as u16;
         let (is_directory, is_link) = (mode & TYPE == DIRECTORY, u32::from(mode & TYPE) == SYMLINK);
@@ -188,7 +187,7 @@ impl FileSystem {
         self.nodes.met(number, directory, name);
         let live = self.nodes.hold(number);
         let shown = {
-            let mut state = lock(&live.state);
+            let mut state = self.attention.lock(&live.state);
             let info = Info::new(attributes);
             let shown = self.shown_as(number, &info, 1);
             (state.handle, state.info) = (Some(handle.into()), Some(info));
@@ -213,7 +212,7 @@ impl FileSystem {
         let number = handle.number();
         self.nodes.met_nameless(number);
         let live = self.nodes.hold(number);
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         let info = Info::new(attributes);
         let shown = self.shown_as(number, &info, 0);
         *state = LiveState { info: Some(info), handle: Some(handle.into()), is_nameless: true, ..LiveState::default() };
@@ -256,7 +255,7 @@ impl FileSystem {
         self.settle(Some(entry.number).filter(|number| self.is_last_name(*number)));
         {
             let live = self.nodes.hold(entry.number);
-            let mut state = lock(&live.state);
+            let mut state = self.attention.lock(&live.state);
             self.before_removal(name, entry, &live, &mut state)?;
             self.change(|batch| batch.remove(&name.key).map(drop))?;
             self.lost_name(name, &live, &mut state, now);
@@ -336,7 +335,7 @@ impl FileSystem {
         self.settle(Some(number));
         let live = self.nodes.hold(number);
         {
-            let mut state = lock(&live.state);
+            let mut state = self.attention.lock(&live.state);
             let attributes = self.info(&live, &mut state)?.attributes.clone();
             match state.handle.clone().filter(|_| state.is_nameless) {
                 Some(handle) => {
@@ -344,8 +343,9 @@ impl FileSystem {
                     self.retry_after_freeing(number, || {
                         handle.set_attributes(&attributes).and_then(|()| handle.link(&key))
                     })?;
-                    (state.is_nameless, state.is_dirty) = (false, false);
-                    self.mark_changed();
+                    state.is_nameless = false;
+                    // The store has given it a change time of its own.
+                    self.mark_written(&live, &mut state, 0);
                 }
                 None if state.is_nameless => return Err(Errno::NOENT),
                 None => {
@@ -406,10 +406,10 @@ impl FileSystem {
         let (live, gone_live) = (self.nodes.hold(moved.number), gone.map(|gone| self.nodes.hold(gone.number)));
         let (mut state, mut gone_state) = match &gone_live {
             Some(gone) => {
-                let (state, gone) = lock_both(&live, gone);
+                let (state, gone) = self.lock_both(&live, gone);
                 (state, Some(gone))
             }
-            None => (lock(&live.state), None),
+            None => (self.attention.lock(&live.state), None),
         };
         self.before_move(&live, &mut state)?;
         if let (Some(entry), Some(live), Some(state)) = (gone, &gone_live, &mut gone_state) {
@@ -427,7 +427,7 @@ impl FileSystem {
     fn exchange(&self, one: &Entry, from: &Name<'_>, other: &Entry, to: &Name<'_>, now: Time) -> Outcome<()> {
         self.settle(None);
         let (one, other) = (self.nodes.hold(one.number), self.nodes.hold(other.number));
-        let (mut state, mut other_state) = lock_both(&one, &other);
+        let (mut state, mut other_state) = self.lock_both(&one, &other);
         self.before_move(&one, &mut state)?;
         self.before_move(&other, &mut other_state)?;
         self.change(|batch| batch.exchange(&from.key, &to.key))?;
@@ -455,15 +455,15 @@ impl FileSystem {
             self.mark_written(live, state, 0);
         }
     }
-}
 
-/// Locks the states of two objects, in the order of their numbers, as everybody who needs both.
-fn lock_both<'l>(one: &'l Live, other: &'l Live) -> (MutexGuard<'l, LiveState>, MutexGuard<'l, LiveState>) {
-    if one.number < other.number {
-        let lower = lock(&one.state);
-        (lower, lock(&other.state))
-    } else {
-        let lower = lock(&other.state);
-        (lock(&one.state), lower)
+    /// Locks the states of two objects, in the order of their numbers, as everybody who needs both.
+    fn lock_both<'l>(&self, one: &'l Live, other: &'l Live) -> (MutexGuard<'l, LiveState>, MutexGuard<'l, LiveState>) {
+        if one.number < other.number {
+            let lower = self.attention.lock(&one.state);
+            (lower, self.attention.lock(&other.state))
+        } else {
+            let lower = self.attention.lock(&other.state);
+            (self.attention.lock(&one.state), lower)
+        }
     }
 }

@@ -22,7 +22,6 @@ use super::errno::Outcome;
 use super::file_system::FileSystem;
 use super::live::{Info, Live, LiveState};
 use super::waiting::MOST_BYTES;
-use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 
 /// A file that is written again and again is committed for the sake of others so often.
@@ -122,7 +121,7 @@ impl FileSystem {
     /// time. Returns what could not be. One thread at a time: what it has taken comes before what is done by those who
     /// wait for it.
     fn settle_since(&self, again: Duration, but: Option<ObjectNumber>) -> HashMap<ObjectNumber, Errno> {
-        let _settling = lock(&self.settling);
+        let _settling = self.attention.lock(&self.settling);
         let mut failed = HashMap::new();
         for number in self.waiting.take() {
             if but == Some(number) {
@@ -130,7 +129,7 @@ impl FileSystem {
                 continue;
             }
             let Some(live) = self.nodes.held(number) else { continue };
-            let mut state = lock(&live.state);
+            let mut state = self.attention.lock(&live.state);
             state.is_waiting = false;
             if !state.is_dirty {
                 continue;
@@ -178,7 +177,7 @@ impl FileSystem {
     /// Commits one object, whoever it waits for.
     pub(super) fn settle_one(&self, number: ObjectNumber) -> Outcome<()> {
         let Some(live) = self.nodes.held(number) else { return Ok(()) };
-        let mut state = lock(&live.state);
+        let mut state = self.attention.lock(&live.state);
         self.commit(&live, &mut state)
     }
 }

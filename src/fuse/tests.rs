@@ -1,6 +1,9 @@
 //! A mounted store without a kernel: what requests do, in an order that a test chooses.
 
+use std::cell::Cell;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -9,6 +12,7 @@ use super::file_system::{Appearance, FileSystem, ROOT};
 use super::make_root;
 use super::wire::reply::Reply;
 use super::wire::request::{Creation, Header, NewAttributes};
+use crate::error::{Error, ErrorKind};
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Key, Plan, Store, Xattrs};
@@ -21,6 +25,8 @@ const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 0x10;
 /// The largest size of a file.
 const LARGEST_BYTES: u64 = 1 << 62;
+/// How long a test waits for what would never come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An empty store, as it is mounted.
 fn mounted() -> (TempDir, FileSystem) {
@@ -124,6 +130,19 @@ fn a_copy_that_fails_after_a_part_says_how_much_it_copied() {
     assert!(body(system.read(to, at, 2 * PIECE_BYTES as u32)) == content[..PIECE_BYTES]);
     let refused = system.copy_range((from, 0), (to, LARGEST_BYTES), &HEADER, content.len() as u64);
     assert_eq!(refused.unwrap_err(), Errno::INVAL);
+}
+
+#[test]
+fn a_request_copies_a_part_of_much_so_that_a_program_can_be_interrupted() {
+    const PART_BYTES: u32 = 32 << 20;
+    let (_sandbox, system) = mounted();
+    let (from, to) = (file(&system, "from", b"content"), file(&system, "to", b""));
+    let sized = NewAttributes { size: Some(1 << 40), ..NewAttributes::default() };
+    system.set_attributes(from, &sized).unwrap();
+    let copied = body(system.copy_range((from, 0), (to, 0), &HEADER, 1 << 40));
+    assert_eq!(copied[..4], PART_BYTES.to_ne_bytes());
+    assert_eq!(system.shown_of(to).unwrap().size_bytes, u64::from(PART_BYTES));
+    assert_eq!(body(system.read(to, 0, 9)), b"content\0\0");
 }
 
 #[test]
@@ -372,6 +391,121 @@ fn a_name_for_a_file_without_one_comes_after_what_was_written_before() {
     assert_eq!(committed(&system, "named"), b"named later");
     assert_eq!(committed(&system, "one"), b"content again");
     assert_eq!(system.shown_of(nameless).unwrap().link_count, 1);
+}
+
+#[test]
+fn a_file_that_gets_its_first_name_keeps_the_change_time_that_was_shown() {
+    let (_sandbox, system) = mounted();
+    let created = body(system.create_nameless(ROOT, &HEADER, Creation { mode: 0o600, umask: 0 }));
+    let nameless = ObjectNumber(u64::from_ne_bytes(*created.first_chunk().unwrap()));
+    system.write(nameless, 0, b"content", false).unwrap();
+    system.link(nameless, ROOT, b"named").unwrap();
+    let shown = system.shown_of(nameless).unwrap().ctime;
+    system.commit_all().unwrap();
+    // Now it is read from the store.
+    assert!(system.nodes.held(nameless).is_none());
+    assert_eq!(system.shown_of(nameless).unwrap().ctime, shown);
+}
+
+/// A write that finds no room at first, of which it tells `full`, and then as much as it needs. As in `write`, its file
+/// is locked meanwhile.
+fn write_once_freed(system: &FileSystem, number: ObjectNumber, full: &Sender<()>) -> Outcome<()> {
+    let live = system.nodes.hold(number);
+    let mut state = lock(&live.state);
+    let handle = system.open_handle(number, &mut state)?;
+    let is_full = Cell::new(true);
+    system.change_object(&live, &mut state, 5, |_| {
+        system.retry_after_freeing(number, || {
+            if is_full.replace(false) {
+                full.send(()).unwrap();
+                return Err(Error::new(ErrorKind::NoSpace, "write", "the device is full"));
+            }
+            handle.write_at(b"after", 0)
+        })
+    })
+}
+
+#[test]
+fn a_write_that_waits_for_space_does_not_stop_listings() {
+    let (_sandbox, system) = mounted();
+    let one = file(&system, "one", b"before");
+    file(&system, "other", b"content");
+    let (full, is_full) = channel();
+    let (listed, are_listed) = channel();
+    // Space is not freed before the test says so.
+    let (system, freeing) = (&system, lock(&system.freeing));
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| write_once_freed(system, one, &full));
+        is_full.recv().unwrap();
+        scope.spawn(move || {
+            let list = |with_attributes| listed_to_the_end(system, open_root(system), 0, with_attributes);
+            listed.send([false, true].map(list))
+        });
+        let names = are_listed.recv_timeout(PATIENCE);
+        let is_writing = !writing.is_finished();
+        drop(freeing);
+        writing.join().unwrap().unwrap();
+        assert_eq!(names.unwrap(), [[".", "..", "one", "other"]; 2]);
+        assert!(is_writing);
+    });
+    // Then it is listed with attributes again.
+    assert_eq!(listed_to_the_end(system, open_root(system), 0, true), [".", "..", "one", "other"]);
+    assert_eq!(body(system.read(one, 0, 100)), b"aftere");
+}
+
+/// Whether another thread looks for requests while the only one that does is in `ask`: that tells `begun` when it is
+/// about to wait for what `release` has.
+fn does_another_look(
+    system: &FileSystem,
+    ask: impl FnOnce() + Send,
+    begun: &Receiver<()>,
+    release: impl FnOnce(),
+) -> bool {
+    let (looked, is_looked) = channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let _attendant = system.attention.attendant();
+            ask();
+        });
+        begun.recv().unwrap();
+        // It looks at once, or waits until it is called.
+        scope.spawn(move || looked.send(system.attention.attendant().found_none()));
+        let is_looked = is_looked.recv_timeout(PATIENCE).is_ok();
+        release();
+        system.attention.end();
+        is_looked
+    })
+}
+
+/// None of these is said to take long before it begins.
+#[test]
+fn another_thread_looks_for_requests_while_one_waits() {
+    let (_sandbox, system) = mounted();
+    let one = file(&system, "one", b"before");
+    let (full, is_full) = channel();
+    let freeing = lock(&system.freeing);
+    let write = || write_once_freed(&system, one, &full).unwrap();
+    assert!(does_another_look(&system, write, &is_full, || drop(freeing)), "for space");
+
+    let (_sandbox, system) = mounted();
+    let one = file(&system, "one", b"before");
+    let (begun, has_begun) = channel();
+    let live = system.nodes.hold(one);
+    let in_use = lock(&live.state);
+    let ask = || {
+        begun.send(()).unwrap();
+        system.attributes(one).unwrap();
+    };
+    assert!(does_another_look(&system, ask, &has_begun, || drop(in_use)), "for a file in use");
+
+    let (_sandbox, system) = mounted();
+    let (begun, has_begun) = channel();
+    let settling = lock(&system.settling);
+    let settle = || {
+        begun.send(()).unwrap();
+        system.settle(None);
+    };
+    assert!(does_another_look(&system, settle, &has_begun, || drop(settling)), "for what is committed");
 }
 
 #[test]
