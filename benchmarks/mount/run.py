@@ -31,6 +31,7 @@ import harness  # noqa: E402
 from harness import GIB, GRANULO, MIB, Failure, run, say  # noqa: E402
 
 STEP_SECONDS_MAX = 1800
+STATFS_CALLS = 20_000
 BASE = "ext4"
 READERS = (BASE, "fuse", "kernel", "squashfs", "squashfuse", "ratarmount")
 WRITERS = (BASE, "fuse")
@@ -174,7 +175,7 @@ class Bench:
             steps = [("all cold", load("cold"), whole), ("all warm", again(load("warm")), None)]
             steps += [(f"random cold {threads}", random("sparse", o.sparse, threads), few) for threads in (1, 4)]
             steps += [(f"random warm {threads}", again(random("warm", o.dense, threads)), None) for threads in (1, 4)]
-            steps += [("find cold", sizes_found, 256 * MIB)]
+            steps += [("find cold", sizes_found, 256 * MIB), ("statfs", statfs_called, None)]
             for number in range(1, rounds + 1):
                 for name, measure, cold in steps:
                     say(f"set {set_}, round {number} of {rounds}: {name}, load {os.getloadavg()[0]:.2f}")
@@ -281,6 +282,11 @@ def sizes_found(root):
     return seconds_of(harness.timed, ["find", root, "-type", "f", "-printf", "%s\\n"])
 
 
+def statfs_called(root):
+    """Calls of statfs(2), each one request to a file system in a process, which has little to do for it."""
+    return seconds_of(lambda: [os.statvfs(root) for _ in range(STATFS_CALLS)])
+
+
 def make_durable(root):
     """syncfs for a file system of the kernel, fsync of the root for one of FUSE, to which the kernel passes no syncfs."""
     run(["sync", "--file-system", root])
@@ -373,7 +379,7 @@ def comparison(rows, set_, steps, places):
 def summary(rows, options):
     lines = ["# A mounted store beside files", "", "Seconds: median, smallest and largest of the rounds; and the speed relative to files on ext4, by "
              "the ratio of medians (above 1 x is faster).", ""]
-    reading = ["random cold 1", "random cold 4", "random warm 1", "random warm 4", "find cold", "all cold", "all warm"]
+    reading = ["random cold 1", "random cold 4", "random warm 1", "random warm 4", "find cold", "statfs", "all cold", "all warm"]
     for set_ in ("A", "B"):
         if values(rows, set_, BASE, "all cold"):
             lines += [f"## Set {set_}", "", *comparison(rows, set_, reading, READERS)]

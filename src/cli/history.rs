@@ -87,6 +87,10 @@ impl HistoryArguments {
 
 fn add(collected: &mut Collected, path: &Path) -> Result<()> {
     let survey = source::open(path)?.survey;
+    if !survey.origin.complete {
+        let cause = "it is of a part of the tree: it was interrupted, or shards are missing";
+        return Err(usage_error(cause).at(path).advise("leave it out, or take it again"));
+    }
     if collected.add(&survey, escape_path(path)) {
         return Ok(());
     }

@@ -5,15 +5,20 @@
 //! was specified. The depth is the smallest at which there are many more directories than processes, so that they
 //! divide evenly; processes that see the same tree find the same. One huge directory below that depth stays with one.
 
+use std::collections::HashSet;
+use std::ffi::CString;
 use std::fs::{metadata, read_dir, symlink_metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
+use super::mounts::is_pseudo_file_system;
 use super::{WalkOptions, join};
+use crate::mounts::mounts;
 
 /// Directories for each process at the depth of the division, if the tree has so many.
 const DIRECTORIES_EACH: usize = 64;
@@ -61,10 +66,17 @@ impl Division {
 pub(crate) fn depth_for(walk: &WalkOptions, count: u32) -> u32 {
     let wanted = DIRECTORIES_EACH * count as usize;
     let device = |path: &Path| symlink_metadata(path).ok().map(|found| found.dev());
+    // So that no directory has to be asked what it is on.
+    let points: HashSet<PathBuf> = mounts().unwrap_or_default().into_iter().map(|mount| mount.point).collect();
+    let is_pseudo = |real: &Path| {
+        let path = CString::new(real.as_os_str().as_bytes());
+        points.contains(real) && path.is_ok_and(|path| is_pseudo_file_system(CWD, &path) == Ok(true))
+    };
     // With the path below the root, and the device that the walk stays on.
     let root = |root: &PathBuf| {
-        let found = metadata(root).ok().filter(|found| found.is_dir())?;
-        Some((root.clone(), Vec::new(), found.dev()))
+        let real = root.canonicalize().unwrap_or_else(|_| root.clone());
+        let found = metadata(&real).ok().filter(|found| found.is_dir())?;
+        Some((real, Vec::new(), found.dev()))
     };
     let mut level: Vec<(PathBuf, Vec<u8>, u64)> = walk.roots.iter().filter_map(root).collect();
     for depth in 0..DEEPEST {
@@ -82,7 +94,8 @@ pub(crate) fn depth_for(walk: &WalkOptions, count: u32) -> u32 {
                 let is_walked = entry.file_type().is_ok_and(|kind| kind.is_dir())
                     && !walk.exclude.matches(&below, name.as_bytes())
                     && !walk.skips_as_snapshot(name.as_bytes())
-                    && (!walk.one_file_system || device(&path) == Some(of_root));
+                    && (!walk.one_file_system || device(&path) == Some(of_root))
+                    && !is_pseudo(&path);
                 if is_walked {
                     next.push((path, join(below.clone(), name.as_bytes()), of_root));
                 }
@@ -138,5 +151,9 @@ mod tests {
         let file = tree.path().join("file");
         std::fs::write(&file, "").unwrap();
         assert_eq!(depth_for(&walk(&file, &[]), 2), 0);
+        // The processes in /proc come and go.
+        let all_but_proc = ["[!p]*", "p", "p[!r]*", "pr", "pr[!o]*", "pro", "pro[!c]*", "proc?*"];
+        let root = WalkOptions { one_file_system: false, ..walk(Path::new("/"), &all_but_proc) };
+        assert_eq!(depth_for(&root, 1), 1);
     }
 }

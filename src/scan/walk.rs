@@ -15,12 +15,12 @@
 use crate::locks::lock;
 use crate::mounts::mounts;
 use std::collections::HashSet;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -150,7 +150,8 @@ pub(crate) type Resumed<'v, V> = (Walk<'v, V>, Vec<Place<<V as Visitor>::Tally>>
 impl<'v, V: Visitor> Walk<'v, V> {
     /// Examines the roots and reports them to the visitor; [`run`](Self::run) does the rest. Roots that are the same
     /// directory are walked once; a symlink that is a root is followed.
-    pub(crate) fn start(settings: WalkOptions, visitor: &'v V) -> (Walk<'v, V>, Vec<UnusableRoot>) {
+    pub(crate) fn start(mut settings: WalkOptions, visitor: &'v V) -> (Walk<'v, V>, Vec<UnusableRoot>) {
+        trim(&mut settings.roots);
         let (mut unusable, mut directories, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let (mut roots, mut canonical) = (HashSet::new(), HashSet::new());
         for path in &settings.roots {
@@ -198,10 +199,11 @@ impl<'v, V: Visitor> Walk<'v, V> {
     /// # Errors
     /// A description of the contradiction in `state`.
     pub(crate) fn resume(
-        settings: WalkOptions,
+        mut settings: WalkOptions,
         visitor: &'v V,
         state: &State<V::Tally>,
     ) -> Result<Resumed<'v, V>, &'static str> {
+        trim(&mut settings.roots);
         let identity = |path: &std::path::PathBuf| stat_at(CWD, path.as_path(), AtFlags::empty()).ok();
         let stats = settings.roots.iter().filter_map(identity);
         let roots = stats.map(|(stat, _)| (stat.device, stat.inode)).collect();
@@ -294,7 +296,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
                 self.frontier.listed(&node, Descriptor::new(fd), pending, &own)
             }
             Err(errno) => {
-                if is_counted {
+                if is_counted || is_own(errno) {
                     self.report("open the directory", errno, buffers.worker, || node.path());
                     self.visitor.unreadable(Directory { place: &*node }, None);
                 }
@@ -413,9 +415,16 @@ impl<'v, V: Visitor> Walk<'v, V> {
         pending: &mut NameList,
     ) {
         let below_root = if self.settings.exclude.needs_path() { node.path_below_root() } else { Vec::new() };
-        let mut listing = RawDir::new(fd, buffers.listing.spare_capacity_mut());
-        // What cannot be read, that process reports.
-        while let Some(Ok(entry)) = listing.next() {
+        let Buffers { listing, worker, .. } = buffers;
+        let mut listing = RawDir::new(fd, listing.spare_capacity_mut());
+        while let Some(entry) = listing.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(errno) => {
+                    self.report_own("list the directory", errno, *worker, || node.path());
+                    break;
+                }
+            };
             let (name, bytes) = (entry.file_name(), entry.file_name().to_bytes());
             if !matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
                 || matches!(bytes, b"." | b"..")
@@ -424,11 +433,18 @@ impl<'v, V: Visitor> Walk<'v, V> {
             {
                 continue;
             }
-            if let Ok(Examined::Counted(stat)) = self.examine(node, fd, name)
-                && stat.kind == Kind::Directory
-            {
-                pending.push(bytes);
+            match self.examine(node, fd, name) {
+                Ok(Examined::Counted(stat)) if stat.kind == Kind::Directory => pending.push(bytes),
+                Ok(_) => {}
+                Err(errno) => self.report_own("read the inode of", errno, *worker, || join(node.path(), bytes)),
             }
+        }
+    }
+
+    /// Reports a failure in a directory whose entries another process counts, unless that one will report it.
+    fn report_own(&self, operation: &'static str, errno: Errno, worker: usize, path: impl Fn() -> Vec<u8>) {
+        if is_own(errno) {
+            self.report(operation, errno, worker, path);
         }
     }
 
@@ -495,6 +511,14 @@ enum Examined {
 /// Whether a listed entry is gone, or is something else by now.
 pub(crate) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+}
+
+/// Whether this process or its machine failed, not the file system: another process will hardly meet the same.
+fn is_own(errno: Errno) -> bool {
+    const LOCAL: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::STALE];
+    const OF_NETWORK: [Errno; 5] =
+        [Errno::TIMEDOUT, Errno::NOTCONN, Errno::HOSTDOWN, Errno::HOSTUNREACH, Errno::SHUTDOWN];
+    LOCAL.contains(&errno) || OF_NETWORK.contains(&errno)
 }
 
 /// Buffers that a thread reuses for every directory.
@@ -613,11 +637,14 @@ fn descriptor_budget(threads: usize) -> usize {
     limit.saturating_sub(SPARE_DESCRIPTORS + 2 * threads as u64) as usize
 }
 
-/// The displayed form of a root: as specified, without a trailing slash.
+/// A slash behind a root is part of no path: surveys with and without one list the same directories.
+fn trim(roots: &mut [PathBuf]) {
+    roots.iter_mut().for_each(|root| *root = Path::new(OsStr::from_bytes(display_root(root))).to_owned());
+}
+
+/// The displayed form of a root: as specified, without trailing slashes.
 pub(crate) fn display_root(path: &Path) -> &[u8] {
     let bytes = path.as_os_str().as_bytes();
-    match bytes.strip_suffix(b"/") {
-        Some(rest) if !rest.is_empty() => rest,
-        _ => bytes,
-    }
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(1, |last| last + 1);
+    bytes.get(..end).unwrap_or(bytes)
 }

@@ -6,7 +6,7 @@
 //!
 //! The body of its file is in postcard. Every field of it is checked before it is used.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -174,6 +174,13 @@ impl Checkpoint {
         }
     }
 
+    /// Records the names of the owners, also of files with names still to come; `name_of` returns a name, escaped.
+    pub(super) fn name_owners(&mut self, name_of: impl Fn(u32) -> Option<String>) {
+        self.places.name_owners(&name_of);
+        let others: BTreeSet<u32> = self.links.iter().map(|(_, data)| data.uid()).collect();
+        self.places.owner_names.extend(others.into_iter().filter_map(|uid| Some((uid, name_of(uid)?))));
+    }
+
     /// Updates the device numbers of the roots, which change when a file system is mounted again. (Other devices are
     /// unknown; a file with several names on one of them may then count once more.)
     ///
@@ -192,7 +199,7 @@ impl Checkpoint {
                 }
             };
         }
-        let now = |device: u64| moved.get(&device).copied().unwrap_or(device);
+        let now = |device: u64| current_device(&moved, device);
         self.walk.renumber_devices(&now);
         self.links.iter_mut().for_each(|(link, _)| link.renumber_device(&now));
         Ok(())
@@ -296,6 +303,17 @@ impl Checkpoint {
     }
 }
 
+/// The number of a device now: of one with a root, where that is; another is none of these, even if they have its
+/// number now.
+fn current_device(moved: &HashMap<u64, u64>, device: u64) -> u64 {
+    match moved.get(&device) {
+        Some(&now) => now,
+        // The kernel's numbers have 32 bits: this is none of them.
+        None if moved.values().any(|&now| now == device) => !device,
+        None => device,
+    }
+}
+
 /// A body with the header that makes it a checkpoint.
 pub(crate) fn with_header(body: &[u8]) -> Vec<u8> {
     KIND.seal(body)
@@ -314,4 +332,18 @@ pub(super) fn identity(root: &Path) -> Option<(u64, u64)> {
 
 fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a reboot the disk of the root has the number that another disk had, whose files are not on it.
+    #[test]
+    fn a_device_without_a_root_is_not_taken_for_one_that_has_its_number_now() {
+        let moved = HashMap::from([(0x801, 0x811), (0x821, 0x801)]);
+        let now = |device| current_device(&moved, device);
+        assert_eq!([0x801, 0x821, 0x831].map(now), [0x811, 0x801, 0x831]);
+        assert!(![0x801, 0x811, 0x821, 0x831].contains(&now(0x811)));
+    }
 }

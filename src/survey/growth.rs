@@ -247,6 +247,11 @@ pub fn growth(earlier: &Survey, later: &Survey) -> Growth {
         (Some(before), Some(after)) => growth.add_places(before, after),
         _ => growth.notes.push("one of the surveys does not say where its files are".to_owned()),
     }
+    if !earlier.origin.complete || !later.origin.complete {
+        let note = "one of the surveys is of a part of the tree (it was interrupted, or shards are missing): what it did \
+                    not see counts as absent";
+        growth.notes.push(note.to_owned());
+    }
     if earlier.origin.options != later.origin.options {
         let differing = differing_options(&earlier.origin.options, &later.origin.options).join(", ");
         growth.notes.push(format!(

@@ -99,13 +99,6 @@ impl FileSystem {
         }
     }
 
-    /// Whether other hosts can have it mounted too.
-    fn is_on_network(&self) -> bool {
-        // server:/a, //server/a, user@id.name=/ (CephFS), JuiceFS:name; a device is a path.
-        let is_path = self.device.starts_with('/') && !self.device.starts_with("//");
-        !is_path && [":", "=/", "//"].iter().any(|mark| self.device.contains(mark)) || is_shared(&self.kind)
-    }
-
     fn is_same(&self, other: &FileSystem) -> bool {
         (&self.device, &self.mount_point, &self.uuid) == (&other.device, &other.mount_point, &other.uuid)
     }
@@ -124,6 +117,13 @@ impl FileSystem {
     pub fn used_inodes(&self) -> Option<u64> {
         Some(self.inodes?.saturating_sub(self.free_inodes?))
     }
+}
+
+/// Whether other hosts can have a file system of this type mounted from this source, too.
+pub(super) fn is_on_network(kind: &str, source: &str) -> bool {
+    // server:/a, //server/a, user@id.name=/ (CephFS), JuiceFS:name; a device is a path.
+    let is_path = source.starts_with('/') && !source.starts_with("//");
+    !is_path && [":", "=/", "//"].iter().any(|mark| source.contains(mark)) || is_shared(kind)
 }
 
 /// The share in use of a file system with these bytes in use and free for every user.
@@ -180,7 +180,8 @@ impl Origin {
         let hosts_differ = self.host().zip(other.host()).is_some_and(|(one, other)| one != other);
         // Containers have hosts of their own.
         let is_one = |mine: &FileSystem, theirs: &FileSystem| {
-            mine.uuid.is_some() && mine.uuid == theirs.uuid || mine.is_on_network() && mine.device == theirs.device
+            let is_on_network = is_on_network(&mine.kind, &mine.device);
+            mine.uuid.is_some() && mine.uuid == theirs.uuid || is_on_network && mine.device == theirs.device
         };
         !hosts_differ || self.file_systems().any(|mine| other.file_systems().any(|theirs| is_one(mine, theirs)))
     }
@@ -414,6 +415,22 @@ mod tests {
         let other = directory.path().join("other");
         fs::write(&other, b"XFS").unwrap();
         assert_eq!((of_image(&other).kind.as_str(), of_image(&other).uuid), ("", None));
+    }
+
+    #[test]
+    fn sources_on_a_network_are_told_from_devices() {
+        let of_network = [
+            ("nfs4", "server:/home"),
+            ("cifs", "//server/share"),
+            ("ceph", "a@1-2.fs=/"),
+            ("fuse.juicefs", "JuiceFS:name"),
+            ("ocfs2", "/dev/sda"),
+            ("9p", "tag"),
+        ];
+        assert!(of_network.iter().all(|(kind, source)| is_on_network(kind, source)));
+        let here =
+            [("ext4", "/dev/sda1"), ("ext4", "/dev/disk/by-path/pci-0:0"), ("zfs", "pool/data"), ("tmpfs", "none")];
+        assert!(!here.iter().any(|(kind, source)| is_on_network(kind, source)));
     }
 
     #[test]

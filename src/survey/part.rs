@@ -4,26 +4,28 @@
 //! with names in several parts, which count nothing yet, and the sums of directories that were divided. Joining all
 //! parts gives exactly the survey that one walk would have given (docs/METHOD.md, section 23). The file systems of
 //! files with several names are told by what they say of themselves, because device numbers differ between machines.
+//! Owners have the names that they have where their files are, which may not be where the parts are joined.
 //!
 //! The body of its file is in postcard. Every field of it is checked before it is used.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::statvfs;
+use rustix::fs::{makedev, statvfs};
 use serde::{Deserialize, Serialize};
 
 use super::Survey;
 use super::checkpoint::Checkpoint;
 use super::collect::Collector;
-use super::machine::{self, Machine};
+use super::machine::{self, Machine, is_on_network};
 use super::places::Tally;
-use super::request::{Request, directory, machines, named, origin};
+use super::request::{Request, directory, machines, of_origin, origin, owner_name};
 use super::sealed::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
-use crate::mounts::{mounts, visible_at};
+use crate::mounts::{Mount, mounts, visible_at};
 use crate::scan::division::Division;
 use crate::scan::walk::Remainder;
 use crate::units::escape;
@@ -67,13 +69,17 @@ pub struct Joined {
 
 impl Part {
     /// The part that a finished walk leaves.
-    pub(super) fn of(request: &Request, collector: &Collector, checkpoint: Checkpoint) -> Part {
+    pub(super) fn of(request: &Request, collector: &Collector, mut checkpoint: Checkpoint) -> Part {
+        if !request.anonymous {
+            checkpoint.name_owners(owner_name);
+        }
         let devices = collector.undecided_devices();
+        let mounts = mounts().unwrap_or_default();
         Part {
             name: request.name.clone(),
             directory: directory(request),
             machines: machines(request),
-            devices: devices.into_iter().map(|(device, path)| (device, identity(device, &path))).collect(),
+            devices: devices.into_iter().map(|(device, path)| (device, identity(device, &path, &mounts))).collect(),
             checkpoint,
         }
     }
@@ -126,21 +132,52 @@ pub(crate) fn with_header(body: &[u8]) -> Vec<u8> {
     KIND.seal(body)
 }
 
-/// What the file system at a path is called on every machine: its own identity, else where a network file system comes
-/// from, else its number on this machine.
-fn identity(device: u64, path: &[u8]) -> String {
+/// What the file system with a device number is called on every machine: its own identity, else where a network file
+/// system comes from, else its number on this machine. A file that was met on it had the path.
+fn identity(device: u64, path: &[u8], mounts: &[Mount]) -> String {
+    // The file may be gone by now, or its path too long: what is above it, or a mount point, tells the same.
     let path = Path::new(OsStr::from_bytes(path));
-    if let Some(found) = statvfs(path).ok().filter(|found| found.f_fsid != 0) {
-        return format!("fsid {:x}", found.f_fsid);
-    }
-    let mounts = mounts().unwrap_or_default();
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    match visible_at(&mounts, &real) {
-        Some(mount) if mount.source.as_bytes().contains(&b':') || mount.source.as_bytes().starts_with(b"//") => {
+    let points = mounts.iter().filter(|mount| device_of(mount) == device).map(|mount| mount.point.as_path());
+    let found = path.ancestors().chain(points).find(|path| is_on(device, path));
+    let fsid = found.and_then(fsid_of);
+    let mount = found.and_then(|path| visible_at(mounts, &path.canonicalize().ok()?));
+    let name = match (fsid, mount) {
+        (Some(fsid), _) => format!("fsid {fsid:x}"),
+        (None, Some(mount)) if is_on_network(&mount.kind, &escape(mount.source.as_bytes())) => {
             escape(&[mount.kind.as_bytes(), b" ", mount.source.as_bytes()].concat())
         }
-        _ => format!("device {device:x} of {}", machine::host()),
-    }
+        _ => return format!("device {device:x} of {}", machine::host()),
+    };
+    // Copies of a file system have its identity: where they are mounted tells them apart.
+    let is_alike = |mount: &Mount, other: &Mount| match fsid {
+        Some(fsid) => has_fsid(other, fsid),
+        None => other.source == mount.source,
+    };
+    let has_copies = |mount: &&Mount| {
+        mounts.iter().any(|other| other.device != mount.device && other.kind == mount.kind && is_alike(mount, other))
+    };
+    let Some(mount) = mount.filter(has_copies) else { return name };
+    let points = mounts.iter().filter(|other| other.device == mount.device).map(|other| other.point.as_os_str());
+    format!("{name} at {}", escape(points.min().unwrap_or_default().as_bytes()))
+}
+
+fn device_of(mount: &Mount) -> u64 {
+    makedev(mount.device.0, mount.device.1)
+}
+
+fn is_on(device: u64, path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.dev() == device)
+}
+
+/// What the file system at a path says that it is, if it says so.
+fn fsid_of(path: &Path) -> Option<u64> {
+    statvfs(path).ok().map(|found| found.f_fsid).filter(|&fsid| fsid != 0)
+}
+
+/// Whether a mount is of a device, and its file system says that it is this one. (Others have no copies, and servers
+/// may not answer.)
+fn has_fsid(mount: &Mount, fsid: u64) -> bool {
+    mount.device.0 != 0 && is_on(device_of(mount), &mount.point) && fsid_of(&mount.point) == Some(fsid)
 }
 
 /// All of `parts`, at least one, together.
@@ -209,7 +246,7 @@ pub fn join(mut parts: Vec<Part>) -> Result<Joined> {
     let directory = first.directory.clone();
     origin.directory = directory.filter(|first| parts.iter().all(|part| part.directory.as_ref() == Some(first)));
     parts.into_iter().for_each(|part| machine::merge(&mut origin.machines, part.machines));
-    let survey = named(collector.survey(), origin);
+    let survey = of_origin(collector.survey(), origin);
     Ok(Joined { survey, missing, count: division.count, warnings })
 }
 
@@ -274,4 +311,20 @@ fn collected(parts: &mut [Part], reference_time: i64) -> Result<Collector> {
     collector.decide_links();
     remainder.finish(&collector);
     Ok(collector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_has_one_name_whatever_became_of_the_file_that_was_met_on_it() {
+        let place = tempfile::tempdir().unwrap();
+        let device = place.path().metadata().unwrap().dev();
+        let mounts = mounts().unwrap();
+        let of = |path: &Path| identity(device, path.as_os_str().as_bytes(), &mounts);
+        let name = of(place.path());
+        assert_eq!(of(&place.path().join("gone/below")), name);
+        assert_eq!(of(&place.path().join("long/".repeat(2000))), name);
+    }
 }

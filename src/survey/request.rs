@@ -184,9 +184,14 @@ pub(crate) fn machines(request: &Request) -> Vec<Machine> {
 }
 
 /// The survey with its origin and the names of owners, or without any names.
-pub(crate) fn named(survey: Survey, origin: Origin) -> Survey {
-    let mut survey = Survey { origin, ..survey };
+pub(crate) fn named(mut survey: Survey, origin: Origin) -> Survey {
     survey.places.iter_mut().for_each(|places| places.name_owners(owner_name));
+    of_origin(survey, origin)
+}
+
+/// The survey, whose owners have names if they can, with its origin, or without any names.
+pub(super) fn of_origin(survey: Survey, origin: Origin) -> Survey {
+    let mut survey = Survey { origin, ..survey };
     if survey.origin.anonymous {
         // It may name a device or a root.
         survey.origin.method_reason.clear();
@@ -198,7 +203,7 @@ pub(crate) fn named(survey: Survey, origin: Origin) -> Survey {
 }
 
 /// The name of an owner on this machine, escaped.
-fn owner_name(uid: u32) -> Option<String> {
+pub(super) fn owner_name(uid: u32) -> Option<String> {
     uzers::get_user_by_uid(uid).map(|user| escape(user.name().as_bytes()))
 }
 

@@ -235,7 +235,7 @@ impl<'r> Watch<'r> {
             progress,
             exclude,
             folding: Folding::of(&mounted.kind, &real),
-            mount_points: MountPoints::below(real)?,
+            mount_points: MountPoints::below(real, mounted.id)?,
             tree: Tree::new(&stat),
             truth: Truth::of(mount, stat.device),
             group,

@@ -17,15 +17,17 @@ use crate::mounts::mounts;
 pub(super) struct MountPoints {
     table: File,
     root: PathBuf,
+    /// Number of the mount at the root.
+    mount: u64,
     known: BTreeSet<PathBuf>,
 }
 
 impl MountPoints {
-    /// Those below `root`, which must be canonical.
-    pub(super) fn below(root: PathBuf) -> Result<MountPoints> {
+    /// Those below `root`, which must be canonical, on the `mount` there.
+    pub(super) fn below(root: PathBuf, mount: u64) -> Result<MountPoints> {
         let path = Path::new("/proc/self/mountinfo");
         let table = File::open(path).map_err(|error| Error::io("watch the mounts in", path, error))?;
-        let mut points = MountPoints { table, root, known: BTreeSet::new() };
+        let mut points = MountPoints { table, root, mount, known: BTreeSet::new() };
         points.changed();
         points.known = points.current();
         Ok(points)
@@ -33,7 +35,9 @@ impl MountPoints {
 
     fn current(&self) -> BTreeSet<PathBuf> {
         let below = |point: PathBuf| point.strip_prefix(&self.root).ok().map(Path::to_owned);
-        let points = mounts().unwrap_or_default().into_iter().filter_map(|mount| below(mount.point));
+        // What is on another mount hides nothing here, even if that shows a directory of this file system.
+        let on_it = mounts().unwrap_or_default().into_iter().filter(|mount| mount.parent == self.mount);
+        let points = on_it.filter_map(|mount| below(mount.point));
         points.filter(|point| !point.as_os_str().is_empty()).collect()
     }
 

@@ -106,6 +106,29 @@ fn a_history_says_how_fast_a_tree_grows_and_when_it_is_full() {
     }
 }
 
+/// Such as a merge without one of the shards: less than the tree has is not less than it had.
+#[test]
+fn a_survey_of_a_part_of_the_tree_is_no_point_of_its_history() {
+    let sandbox = sandbox();
+    let (root, surveys) = (sandbox.path().join("tree"), sandbox.path().join("surveys"));
+    fs::create_dir(&surveys).unwrap();
+    write_file(root.join("a"), 1000);
+    let [whole, part] = ["1.json", "2.json"].map(|name| surveys.join(name));
+    keep(&root, &whole, &[]);
+    let mut document = keep(&root, &part, &[]);
+    document["complete"] = false.into();
+    fs::write(&part, document.to_string()).unwrap();
+    let ran = run(args!["history", "--json", &surveys]).ended(1);
+    assert!(ran.said().contains("2.json") && ran.said().contains("a part of the tree"), "{}", ran.said());
+    assert_eq!(ran.json()["trees"][0]["points"].as_array().unwrap().len(), 1);
+    run(args!["history", &whole, &part]).ended(2);
+    let compared = run(args!["compare", &whole, &part]).ended(0).text();
+    let words = compared.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("is of a part of the tree"), "{compared}");
+    let both = run(args!["compare", &whole, &whole]).ended(0).text();
+    assert!(!both.contains("is of a part"), "{both}");
+}
+
 #[test]
 fn lists_of_other_programs_are_sources() {
     use std::io::Write;

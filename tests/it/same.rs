@@ -30,3 +30,20 @@ fn no_number_of_threads_changes_a_survey() {
         }
     }
 }
+
+/// As a shell completes it.
+#[test]
+fn a_slash_behind_a_root_changes_nothing() {
+    let sandbox = sandbox();
+    let root = sandbox.path().join("tree");
+    write_file(root.join("a/b"), 7000);
+    write_file(root.join("c"), 5000);
+    let of = |slashes: &str| {
+        let mut root = root.clone().into_os_string();
+        root.push(slashes);
+        survey(args!["--as-of", AS_OF, "--method", "walk", root])
+    };
+    for slashes in ["/", "///"] {
+        assert_same(&of(""), &of(slashes), &[]);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +14,7 @@ use crate::harness::{
     Ran, assert_same, binary, finish, granulo, granulo_as_nobody, in_mount_namespace, run, sandbox, without_wishes,
     write_file,
 };
+use crate::images::{Image, Mount};
 use crate::model::AS_OF;
 use crate::store_place::can_trace;
 
@@ -163,6 +164,25 @@ fn what_cannot_be_read_is_reported_by_one_shard() {
     }
 }
 
+/// Whoever counts its entries: directories below it that this process has are missing.
+#[test]
+fn what_one_process_cannot_list_it_reports_itself() {
+    if !can_trace() {
+        return;
+    }
+    let sharded = Sharded::new(Vec::new());
+    let roots = [sharded.path("tree")];
+    for shard in ["1/2", "2/2"] {
+        let mut command = without_wishes(Command::new("strace"));
+        command.args(["-f", "-qqq", "-e", "trace=getdents64", "-e", "inject=getdents64:error=ENOMEM:when=1"]);
+        command.args(["-o", "/dev/null"]).arg(binary());
+        command
+            .args(sharded.survey().args(["--threads", "1", "--shard", shard, "--shard-depth", "1", "-o"]).get_args());
+        let said = finish(command.arg(sharded.path("part")).args(&roots)).ended(1).said();
+        assert!(said.contains("cannot list the directory"), "{said}");
+    }
+}
+
 /// Whether a shard met no error, by its part alone.
 fn ran_well(part: &Path) -> bool {
     let ran = run(args!["merge", "--json", part]);
@@ -229,6 +249,55 @@ fn a_file_system_that_is_mounted_twice_counts_at_one_place_in_all_shards() {
         assert_eq!(whole["counts"]["files"], 16, "{one}, {other}");
         assert_same(&whole, &document("merged"), &[]);
     }
+}
+
+/// A copy of a device has the identity of its file system, and its files have the same numbers.
+#[test]
+fn copies_of_a_file_system_are_not_taken_for_one() {
+    let uuid = "6f1c2d5e-8a3b-4c7d-9e0f-112233445566";
+    let mkfs = ["mke2fs", "-F", "-q", "-t", "ext4", "-b", "4096", "-U", uuid];
+    let make = || Image::make(64 << 20, &mkfs, Mount::Kernel(""));
+    let (Some(mut one), Some(mut other)) = (make(), make()) else { return };
+    let names: Vec<String> = (0..24).map(|number| format!("d{number}/name{number}")).collect();
+    for (image, size) in [(&one, 5000), (&other, 9000)] {
+        let file = write_file(image.root().join(&names[0]), size);
+        for name in &names[1..] {
+            fs::create_dir_all(image.root().join(name).parent().unwrap()).unwrap();
+            fs::hard_link(&file, image.root().join(name)).unwrap();
+        }
+    }
+    let number = |image: &Image| fs::metadata(image.root().join(&names[0])).unwrap().ino();
+    assert_eq!(number(&one), number(&other));
+    let sharded = Sharded::new(args!["--hard-links", "once"]);
+    let roots = [one.root(), other.root()];
+    let whole = sharded.whole(&roots);
+    assert_eq!(whole["counts"]["files"], 2);
+    let parts = (1..=5).map(|number| sharded.take(&roots, number, 5, &["--shard-depth", "1"]));
+    assert_same(&whole, &sharded.merged(parts.collect::<Vec<_>>()).ended(0).json(), &[]);
+    one.unmount();
+    other.unmount();
+}
+
+/// Shards are often merged where the users of the cluster are unknown, or others have their numbers.
+#[test]
+fn owners_have_the_names_of_where_their_files_are() {
+    let sandbox = sandbox();
+    let root = sandbox.path().join("tree");
+    odd_tree(&root);
+    let passwd = "somebody-else:x:0:0::/:/bin/sh\nnobody-known:x:65534:65534::/:/bin/sh\n";
+    let others = write_file(sandbox.path().join("passwd"), 0);
+    fs::write(&others, passwd).unwrap();
+    let script = r#"
+        $GRANULO survey --as-of "$2" --method walk --json "$1" > "$3/whole"
+        for i in 1 2; do $GRANULO survey --as-of "$2" --method walk --shard $i/2 -o "$3/part$i" "$1" >&2; done
+        mount --bind "$3/passwd" /etc/passwd
+        $GRANULO merge --json "$3"/part? > "$3/merged"
+    "#;
+    let Some(ran) = in_mount_namespace(script, &args![&root, AS_OF, sandbox.path()]) else { return };
+    ran.ended(0);
+    let document =
+        |name: &str| -> Value { serde_json::from_slice(&fs::read(sandbox.path().join(name)).unwrap()).unwrap() };
+    assert_same(&document("whole"), &document("merged"), &[]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::syncfs;
+use rustix::fs::{RenameFlags, renameat_with, syncfs};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -337,6 +337,54 @@ fn what_a_mount_hides_is_not_counted_while_it_is_there() {
     assert_eq!(watched.agrees()["counts"]["files"], 1);
     watched.ends(Signal::TERM);
     image.unmount();
+}
+
+/// As overlayfs does in its upper directory.
+#[test]
+fn a_rename_that_leaves_a_whiteout_is_followed() {
+    let Some(mut image) = ext4() else { return };
+    let root = image.root();
+    write_file(root.join("upper/file"), 5000);
+    let mut watched = Watched::start(&root, &[], &[]);
+    let upper = File::open(root.join("upper")).unwrap();
+    renameat_with(&upper, "file", &upper, "moved", RenameFlags::WHITEOUT).unwrap();
+    drop(upper);
+    assert_eq!(watched.agrees()["counts"]["character_devices"], 1);
+    watched.ends(Signal::TERM);
+    image.unmount();
+}
+
+/// A directory is shown at a second place, and something is mounted only there.
+#[test]
+fn what_is_mounted_on_a_bind_mount_hides_nothing_elsewhere() {
+    if !is_root() {
+        skip("fanotify needs root");
+        return;
+    }
+    let sandbox = sandbox();
+    let script = r#"
+        mount -t tmpfs none "$1"
+        mkdir -p "$1/shown" "$1/real/point"; echo x > "$1/real/point/file"
+        "$GRANULO" watch "$1" -o "$2" --interval 1000000 & watcher=$!
+        while [ ! -e "$2" ]; do sleep 0.05; done
+        mv "$2" "$2.first"
+        mount --bind "$1/real" "$1/shown"
+        mount -t tmpfs none "$1/shown/point"
+        kill -USR1 $watcher
+        while [ ! -e "$2" ]; do sleep 0.05; done
+        mv "$2" "$2.mounted"
+        umount "$1/shown/point" "$1/shown"
+        kill -TERM $watcher
+        wait $watcher
+        "$GRANULO" survey --json --method walk -x "$1""#;
+    let output = sandbox.path().join("survey.json");
+    let root = sandbox.path().join("memory");
+    fs::create_dir(&root).unwrap();
+    let Some(ran) = in_mount_namespace(script, &args![&root, &output]) else { return };
+    let document = |file: &Path| -> Value { serde_json::from_slice(&fs::read(file).unwrap()).unwrap() };
+    let walked = ran.ended(0).json();
+    assert_eq!(document(&output.with_extension("json.mounted"))["counts"]["files"], 1);
+    assert_same(&walked, &document(&output), &["ages_relative_to"]);
 }
 
 #[test]

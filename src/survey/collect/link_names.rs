@@ -13,7 +13,7 @@ use crate::scan::links::{Joined, Link, SeenLink};
 use crate::scan::place::{Parent, Place};
 use crate::scan::{self, Batch, Stat, Visitor, join};
 use crate::survey::HardLinks;
-use crate::survey::places::Extension;
+use crate::survey::places::{Extension, Tally};
 use crate::survey::tree::{Sums, Traits};
 
 /// The smallest name of a file that was met, and what is needed to count the file there.
@@ -50,6 +50,13 @@ pub(super) struct MetName<'a> {
     pub(super) file: LinkedFile,
     pub(super) name: &'a [u8],
     pub(super) parent: &'a Parent<Sums>,
+}
+
+impl LinkNameData {
+    /// The owner of the file.
+    pub(in crate::survey) fn uid(&self) -> u32 {
+        self.file.traits.uid
+    }
 }
 
 impl LinkedFile {
@@ -252,12 +259,18 @@ impl Collector {
         after.decided.into_iter().for_each(|name| self.count_decided(worker, name));
     }
 
-    /// The sums of a file at one of its names, which has `extension`: the smallest is number 0.
+    /// The tally of a file at one of its names: the smallest is number 0.
     #[inline]
-    pub(super) fn sums_at(&self, file: &LinkedFile, number: u32, extension: Extension) -> Sums {
+    pub(super) fn tally_at(&self, file: &LinkedFile, number: u32) -> Tally {
         let share = |bytes| self.share(bytes, file.link_count, number);
-        let (size_bytes, allocated_bytes) = (share(file.size_bytes), share(file.allocated_bytes));
-        Sums::of_file(self.tally(size_bytes, allocated_bytes), size_bytes, file.traits, extension)
+        self.tally(share(file.size_bytes), share(file.allocated_bytes))
+    }
+
+    /// The sums of a file at one of its names, which has `extension`.
+    #[inline]
+    fn sums_at(&self, file: &LinkedFile, number: u32, extension: Extension) -> Sums {
+        let tally = self.tally_at(file, number);
+        Sums::of_file(tally, tally.size_bytes as u64, file.traits, extension)
     }
 
     /// The row of a file with several names, if its attributes count at this one. Which name they count for is decided
