@@ -38,7 +38,7 @@ pub(super) struct Confined {
 
 /// Memory charged to a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Taken {
+pub(super) struct Charged {
     /// Pages of files.
     pub page_cache_bytes: u64,
     /// Memory of the programs themselves.
@@ -143,13 +143,13 @@ impl Confined {
     }
 
     /// Memory charged now.
-    pub(super) fn taken(&self) -> Taken {
+    pub(super) fn charged(&self) -> Charged {
         let text = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
         let (page_cache, anonymous) = match self.version {
             Version::One => ("total_cache", "total_rss"),
             Version::Two => ("file", "anon"),
         };
-        Taken { page_cache_bytes: row(&text, page_cache), anonymous_bytes: row(&text, anonymous) }
+        Charged { page_cache_bytes: row(&text, page_cache), anonymous_bytes: row(&text, anonymous) }
     }
 
     /// Peak of the charged memory, where the kernel reports it.
@@ -281,7 +281,7 @@ mod tests {
             for (name, text) in limits {
                 assert_eq!(fs::read_to_string(group.path.join(name)).unwrap(), text, "{name}");
             }
-            assert_eq!(group.taken(), Taken { page_cache_bytes: 3, anonymous_bytes: 4 });
+            assert_eq!(group.charged(), Charged { page_cache_bytes: 3, anonymous_bytes: 4 });
             assert_eq!((group.peak_bytes(), group.ran_out()), (Some(9), true));
             fs::remove_dir_all(&group.path).unwrap();
         }

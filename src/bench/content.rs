@@ -6,7 +6,9 @@
 //! size and order, against a ring that stays in the processor's cache.
 
 use std::io::{self, Read};
+use std::path::Path;
 
+use crate::error::{Error, ErrorKind};
 use crate::population;
 use crate::random::{Random, mix};
 
@@ -14,6 +16,13 @@ use crate::random::{Random, mix};
 const RING_BYTES: usize = 256 << 10;
 /// Largest piece, in bytes.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
+
+/// The error of an operation that read other bytes than were written.
+pub(crate) fn misread(operation: &'static str, path: &Path) -> Error {
+    let cause = "the data read differs from the data written";
+    let advice = "do not trust this device, file system or memory until you know the cause";
+    Error::new(ErrorKind::Corrupt, operation, cause).at(path).advise(advice)
+}
 
 /// Content of files by their number.
 #[derive(Debug, Clone)]

@@ -68,6 +68,12 @@ impl NumberedPath {
         self.bytes[self.length] = 0;
     }
 
+    /// Sets the path of a number among nested directories: the first below each top directory is that directory itself.
+    pub(super) fn set_nested(&mut self, number: u64) {
+        let depth = if number.is_multiple_of(self.below(1)) { 1 } else { self.widths.len() };
+        self.set_directory(number, depth);
+    }
+
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
@@ -120,6 +126,10 @@ mod tests {
         let mut path = NumberedPath::new(&[6, 3]);
         path.set(1_234_567);
         assert_eq!(path.as_bytes(), b"001234/567");
+        path.set_nested(1_234_567);
+        assert_eq!(path.as_bytes(), b"001234/567");
+        path.set_nested(1_234_000);
+        assert_eq!(path.as_bytes(), b"001234");
     }
 
     #[test]

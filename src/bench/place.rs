@@ -13,7 +13,7 @@ use super::caches::{Dropped, drop_caches};
 use super::file_systems::FileSystemSpec;
 use super::images::Image;
 use super::mounted::{self, Mounted};
-use super::result::{CacheState, Device, FileSystem, Subject, SubjectKind};
+use super::result::{CacheState, Device, FileSystem, Subject, SubjectKind, add_note};
 use super::scratch::{Cleared, Scratch, clear_left_overs};
 use super::volume::{self, Room};
 use crate::error::{Error, ErrorKind, Result};
@@ -57,8 +57,8 @@ impl Besides {
 #[derive(Debug)]
 pub(super) struct Borrowed {
     scratch: Scratch,
-    /// The directory, if the run created it.
-    made: Option<PathBuf>,
+    // Last field: the directory is removed after everything in it.
+    _directory: CreatedDirectory,
 }
 
 impl Borrowed {
@@ -67,12 +67,12 @@ impl Borrowed {
     pub(super) fn open(directory: &Path) -> Result<(Borrowed, Cleared)> {
         const OPERATION: &str = "measure in";
         let fail = |error| Error::io(OPERATION, directory, error);
-        let made = match fs::create_dir(directory) {
+        let path = match fs::create_dir(directory) {
             Ok(()) => Some(directory.to_owned()),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => None,
             Err(error) => return Err(fail(error)),
         };
-        let mut taken = Taken { made };
+        let created = CreatedDirectory { path };
         if !fs::metadata(directory).map_err(fail)?.is_dir() {
             return Err(Error::new(ErrorKind::Usage, OPERATION, "it is not a directory").at(directory));
         }
@@ -84,28 +84,21 @@ impl Borrowed {
             }
         }
         let scratch = Scratch::create(directory)?;
-        Ok((Borrowed { scratch, made: taken.made.take() }, cleared))
+        Ok((Borrowed { scratch, _directory: created }, cleared))
     }
 }
 
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        self.scratch.remove();
-        if let Some(made) = &self.made {
-            let _ = fs::remove_dir(made);
-        }
-    }
+/// A user's directory. Dropping it removes it if the run created it.
+#[derive(Debug)]
+struct CreatedDirectory {
+    /// `None` if it existed before.
+    path: Option<PathBuf>,
 }
 
-/// A directory that was created for a step that may still fail.
-struct Taken {
-    made: Option<PathBuf>,
-}
-
-impl Drop for Taken {
+impl Drop for CreatedDirectory {
     fn drop(&mut self) {
-        if let Some(made) = &self.made {
-            let _ = fs::remove_dir(made);
+        if let Some(path) = &self.path {
+            let _ = fs::remove_dir(path);
         }
     }
 }
@@ -364,7 +357,13 @@ impl Prepared {
         volume::room(&self.directory)
     }
 
-    /// Whether its free inodes can be counted: FAT, and file systems outside the kernel, count clusters instead.
+    /// Bytes of `room` for files: a file system created for the run may become full, all others keep a margin.
+    pub(super) fn usable_bytes(&mut self, room: &Room) -> u64 {
+        if self.image().is_some() { room.available_bytes } else { room.beyond_margin_bytes() }
+    }
+
+    /// Whether its free inodes can be counted: FAT, and file systems outside the kernel, count clusters instead, of
+    /// which empty files use none.
     pub fn counts_inodes(&self) -> bool {
         let kind = &self.subject.file_system.kind;
         !kind.contains("fat") && !kind.starts_with("fuse")
@@ -396,10 +395,7 @@ impl Prepared {
 
     /// Adds a note for the result.
     pub fn note(&mut self, note: impl Into<String>) {
-        let note = note.into();
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
-        }
+        add_note(&mut self.notes, note.into());
     }
 
     /// Records the final fill level and removes what the run created. No file below may be open.
@@ -414,9 +410,7 @@ impl Prepared {
         }
         let (subject, mut notes) = (self.subject, self.notes);
         for note in under.into_iter().flat_map(|under| under.end().1) {
-            if !notes.contains(&note) {
-                notes.push(note);
-            }
+            add_note(&mut notes, note);
         }
         (subject, notes)
     }

@@ -67,9 +67,21 @@ pub struct Document {
 }
 
 impl Document {
+    /// The name of a subject; empty if there is no such subject.
+    pub fn subject_name(&self, subject: usize) -> &str {
+        self.subjects.get(subject).map_or("", |subject| &subject.name)
+    }
+
     /// The first series of a subject's measure.
     pub fn series_of(&self, subject: usize, measure: &str) -> Option<&Series> {
         self.series.iter().find(|series| series.subject == subject && series.measure == measure)
+    }
+}
+
+/// Adds a note, unless it is among them.
+pub(super) fn add_note(notes: &mut Vec<String>, note: String) {
+    if !notes.contains(&note) {
+        notes.push(note);
     }
 }
 

@@ -16,7 +16,7 @@ use super::host;
 use super::images::{self, Image};
 use super::place::{Besides, Borrowed, Place, Prepared};
 use super::programs;
-use super::result::{Details, Document, Host, SCHEMA, Series, SubjectKind};
+use super::result::{Details, Document, Host, SCHEMA, Series, SubjectKind, add_note};
 use super::scratch::{Cleared, Scratch, clear_left_overs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program;
@@ -99,10 +99,7 @@ impl Run {
 
     /// Adds a note for the result.
     pub fn note(&mut self, note: impl Into<String>) {
-        let note = note.into();
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
-        }
+        add_note(&mut self.notes, note.into());
     }
 
     /// Adds a program whose version the result records.

@@ -27,8 +27,6 @@ use crate::units::{escape_path, format_size};
 /// Prefix of the name of every scratch directory.
 const PREFIX: &str = "granulo-bench-";
 const LOCK: &str = "lock";
-/// Share of a file system that images leave free.
-const MARGIN_FRACTION: f64 = 0.05;
 /// Time limit for the programs of a killed run to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long to retry an unmount that is refused because something is in use.
@@ -109,7 +107,6 @@ impl Scratch {
     /// [`ErrorKind::NoSpace`] if they do not.
     pub(super) fn promise(&self, path: &Path, size_bytes: u64) -> Result<()> {
         let room = volume::room(&self.path)?;
-        let margin_bytes = (room.total_bytes as f64 * MARGIN_FRACTION) as u64;
         let mut promised = locks::lock(&self.promised);
         promised.retain(|(path, _)| path.exists());
         // Space that the images already occupy is no longer available.
@@ -118,12 +115,12 @@ impl Scratch {
             size_bytes.saturating_sub(taken)
         });
         let needed = to_come.fold(size_bytes, u64::saturating_add);
-        let free = room.available_bytes.saturating_sub(margin_bytes);
+        let free = room.beyond_margin_bytes();
         if needed > free {
             let cause = format!(
                 "there is space for {}, with {} of the file system left free, but images may need {}",
                 format_size(free.into()),
-                crate::units::format_share(MARGIN_FRACTION),
+                crate::units::format_share(volume::MARGIN_FRACTION),
                 format_size(needed.into()),
             );
             let error = Error::new(ErrorKind::NoSpace, "create an image in", cause).at(&self.path);
@@ -134,17 +131,11 @@ impl Scratch {
     }
 }
 
-impl Scratch {
-    /// Removes it with its content. The next run clears away what cannot be removed now.
-    pub(super) fn remove(&self) {
-        let _ = empty(&self.path).and_then(|()| remove_emptied(&self.path));
-    }
-}
-
 impl Drop for Scratch {
     fn drop(&mut self) {
         if self.path.exists() {
-            self.remove();
+            // The next run clears away what cannot be removed now.
+            let _ = empty(&self.path).and_then(|()| remove_emptied(&self.path));
         }
     }
 }

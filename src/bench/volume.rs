@@ -28,6 +28,16 @@ pub struct Room {
     pub available_inodes: Option<u64>,
 }
 
+/// Share of a user's file system that stays free.
+pub(super) const MARGIN_FRACTION: f64 = 0.05;
+
+impl Room {
+    /// Bytes that this user may still write if [`MARGIN_FRACTION`] stays free.
+    pub(super) fn beyond_margin_bytes(&self) -> u64 {
+        self.available_bytes.saturating_sub((self.total_bytes as f64 * MARGIN_FRACTION) as u64)
+    }
+}
+
 /// Mounts at `directory` or below it, innermost first.
 ///
 /// # Errors

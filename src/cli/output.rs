@@ -48,7 +48,7 @@ struct Written {
     report: AtomicBool,
 }
 
-/// Reads the name of a file that can be written, which is known before the work is done.
+/// Reads the name of an output file, and checks before the work is done that it can be written.
 pub(super) fn target() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().try_map(|path: OsString| {
         let path = PathBuf::from(path);
@@ -57,7 +57,7 @@ pub(super) fn target() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 impl DocumentArguments {
-    /// Where the result of a command goes whose file is something else.
+    /// Where the result of a command goes if its output file is something else.
     pub(super) fn without_output(json: bool, report: Option<PathBuf>) -> DocumentArguments {
         DocumentArguments { output: None, json, report, written: Arc::default() }
     }
@@ -103,6 +103,40 @@ impl DocumentArguments {
     }
 }
 
+/// Where the result of long work goes, which is printed even if a file cannot be written.
+pub(super) struct LongResult<'a> {
+    pub(super) output: Option<&'a Path>,
+    pub(super) report: Option<&'a Path>,
+    pub(super) json: bool,
+}
+
+impl LongResult<'_> {
+    /// Writes a result to the files, and prints it as JSON or as text; returns whether all files could be written.
+    ///
+    /// # Errors
+    /// Any error of printing.
+    pub(super) fn emit(
+        &self,
+        value: &impl serde::Serialize,
+        page: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+        text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<bool> {
+        let mut failed = Vec::new();
+        if let Some(path) = self.output {
+            match write_json(path, value) {
+                Ok(()) => note(&format!("wrote {}", escape_path(path))),
+                Err(error) => failed.push(error),
+            }
+        }
+        if let Some(path) = self.report {
+            failed.extend(write_page(path, page).err());
+        }
+        let printed = print_result(self.json, value, text);
+        failed.iter().for_each(complain);
+        printed.map(|_| failed.is_empty())
+    }
+}
+
 /// Options that name a file to write.
 pub(super) const TARGETS: [&str; 9] =
     ["output", "report", "fsstats", "files", "ncdu", "checkpoint", "prometheus", "keep_strace", "log"];
@@ -129,7 +163,7 @@ pub(super) fn two_results(path: &Path) -> Error {
     usage_error(format!("two results would be written to {}", escape_path(path)))
 }
 
-/// Refuses to replace a result by what is made of it.
+/// Refuses to overwrite a source with a result that is made from it.
 pub(super) fn refuse_to_replace<'t>(results: &[PathBuf], targets: impl IntoIterator<Item = &'t PathBuf>) -> Result<()> {
     let file = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file);
     let identity = |path: &Path| file(path).map(|found| (found.dev(), found.ino()));
@@ -151,7 +185,7 @@ pub(super) fn known_columns() -> Option<usize> {
     asked.or_else(|| terminal_columns(io::stdout()))
 }
 
-/// Columns of a terminal. One that was only told its columns has 0 rows.
+/// Columns of a terminal, which may have 0 rows if only its columns were set.
 pub(super) fn terminal_columns(terminal: impl AsFd) -> Option<usize> {
     tcgetwinsize(terminal).ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
@@ -161,7 +195,7 @@ pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Res
     finish(io::BufWriter::new(anstream::stdout().lock()), write).map(|_| Ended::Well)
 }
 
-/// Returns whether there still is a reader: one that closes the pipe early is not a failure.
+/// Returns whether there is still a reader: one that closes the pipe early is not a failure.
 fn finish(mut out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<bool> {
     match write(&mut out).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
@@ -180,7 +214,7 @@ pub(super) fn print_document(write: impl FnOnce(&mut dyn Write) -> io::Result<()
     print_one_of_many(write).map(|_| Ended::Well)
 }
 
-/// Prints one of many documents; returns whether anybody can read the next.
+/// Prints one of many documents; returns whether there is still a reader.
 pub(super) fn print_one_of_many(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<bool> {
     finish(io::BufWriter::with_capacity(DOCUMENT_BUFFER_BYTES, io::stdout().lock()), write)
 }
@@ -191,6 +225,15 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<Ended> {
         serde_json::to_writer(&mut *out, value)?;
         out.write_all(b"\n")
     })
+}
+
+/// Prints a result as one line of JSON, or as text.
+pub(super) fn print_result(
+    as_json: bool,
+    value: &impl serde::Serialize,
+    text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<Ended> {
+    if as_json { print_json(value) } else { print(text) }
 }
 
 /// Writes a result to a file as one line of JSON.

@@ -170,10 +170,7 @@ impl PlanArguments {
         if let Some(path) = &self.output {
             output::write_json(path, &plan)?;
         }
-        let ended = match self.json {
-            true => output::print_json(&plan)?,
-            false => output::print(|out| report::plan::write_plan(&plan, out))?,
-        };
+        let ended = output::print_result(self.json, &plan, |out| report::plan::write_plan(&plan, out))?;
         Ok(ended.and(is_sound))
     }
 
@@ -192,13 +189,11 @@ impl PlanArguments {
     }
 
     fn list(&self) -> Result<Ended> {
+        let models = lists::models();
         if let Some(path) = &self.output {
-            output::write_json(path, &lists::models())?;
+            output::write_json(path, &models)?;
         }
-        if self.json {
-            return output::print_json(&lists::models());
-        }
-        output::print(|out| report::plan::write_models_list(kinds(), out))
+        output::print_result(self.json, &models, |out| report::plan::write_models_list(kinds(), out))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::Value;
 
 use super::output::refuse_to_replace;
 use super::results::{Stored, read};
@@ -10,14 +11,19 @@ use super::{Ended, output, sources, trace};
 use crate::bench::result::Document;
 use crate::error::{Error, Result};
 use crate::layout::Model;
+use crate::mrc::study::Study;
 use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
+use crate::report::fields::Fields;
 use crate::report::page::Part;
 use crate::report::{
     allocate_page, cache_page, check_page, compare_page, fields_page, history_page, page, plan_page, store_page,
     trace_page,
 };
 use crate::survey::Survey;
+use crate::survey::compare::Comparison;
+use crate::survey::history::History;
+use crate::trace::summary::Document as TraceDocument;
 use crate::units::escape_path;
 
 /// Create one self-contained HTML page from any results
@@ -38,71 +44,54 @@ pub(super) struct ReportArguments {
 impl ReportArguments {
     pub(super) fn run(self) -> Result<Ended> {
         refuse_to_replace(&self.results, [&self.output])?;
-        let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (mut stores, mut histories, mut allocations) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut comparisons, mut checks, mut without_page) = (Vec::new(), Vec::new(), Vec::new());
-        // Surveys, or nothing that is known: then the error names them.
-        let mut others = Vec::new();
-        let mut ended = Ended::Well;
-        for path in &self.results {
-            if let Some(trace) = trace::whole(path)? {
-                traces.push(trace.page);
-                ended = ended.and(trace.is_sound);
-                continue;
-            }
-            match read(path)? {
-                Some(Stored::Plan(plan)) => plans.push(*plan),
-                Some(Stored::Bench(document)) => runs.push((path.as_path(), *document)),
-                Some(Stored::CacheStudy(study)) => studies.push(*study),
-                Some(Stored::StoreStatus(status)) => stores.push(status.read),
-                Some(Stored::History(history)) => histories.push(*history),
-                Some(Stored::Allocations(document)) => allocations.push(document.read),
-                Some(Stored::Comparison(comparison)) => comparisons.push(comparison.read),
-                Some(Stored::StoreCheck(check)) => checks.push(check.read),
-                Some(Stored::Other(document)) => without_page.push((path.as_path(), document.read)),
-                None => others.push(path.clone()),
-            }
-        }
-        let mut parts = Vec::new();
-        for comparison in &comparisons {
-            parts.push(self.made(compare_page::part(comparison))?);
-        }
-        if !others.is_empty() {
-            parts.push(self.surveys(&others)?);
-        }
-        if !histories.is_empty() {
-            parts.push(self.made(history_page::part(&histories.iter().collect::<Vec<_>>()))?);
-        }
-        for plan in &plans {
-            parts.push(self.made(plan_page::part(plan, &models_of(plan)?))?);
-        }
-        if !runs.is_empty() {
-            parts.push(self.made(bench_page::part(&named(runs)))?);
-        }
-        if !traces.is_empty() {
-            parts.push(self.made(trace_page::part(&traces))?);
-        }
-        if !studies.is_empty() {
-            parts.push(self.made(cache_page::part(&studies))?);
-        }
-        if !stores.is_empty() {
-            parts.push(self.made(store_page::part(&stores))?);
-        }
-        for check in &checks {
-            parts.push(self.made(check_page::part(check))?);
-        }
-        if !allocations.is_empty() {
-            let models: Vec<&str> = allocations.iter().map(|it| it["model"].as_str().unwrap_or_default()).collect();
-            parts.push(self.made(allocate_page::part(&models, &allocations))?);
-        }
-        for (path, document) in &without_page {
-            parts.push(self.made(fields_page::part(&escape_path(path), document))?);
-        }
+        let (results, ended) = Results::read(&self.results)?;
+        let parts = self.parts(results)?;
         output::write_page(&self.output, |out| match &parts[..] {
             [only] => only.write(super::now(), out),
             several => page::write_together(several, self.results.len(), super::now(), out),
         })?;
         Ok(ended)
+    }
+
+    /// The parts of the page, in order.
+    fn parts(&self, results: Results<'_>) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        for comparison in &results.comparisons {
+            parts.push(self.made(compare_page::part(comparison))?);
+        }
+        if !results.others.is_empty() {
+            parts.push(self.surveys(&results.others)?);
+        }
+        if !results.histories.is_empty() {
+            parts.push(self.made(history_page::part(&results.histories.iter().collect::<Vec<_>>()))?);
+        }
+        for plan in &results.plans {
+            parts.push(self.made(plan_page::part(plan, &models_of(plan)?))?);
+        }
+        if !results.runs.is_empty() {
+            parts.push(self.made(bench_page::part(&named(results.runs)))?);
+        }
+        if !results.traces.is_empty() {
+            parts.push(self.made(trace_page::part(&results.traces))?);
+        }
+        if !results.studies.is_empty() {
+            parts.push(self.made(cache_page::part(&results.studies))?);
+        }
+        if !results.stores.is_empty() {
+            parts.push(self.made(store_page::part(&results.stores))?);
+        }
+        for check in &results.checks {
+            parts.push(self.made(check_page::part(check))?);
+        }
+        if !results.allocations.is_empty() {
+            let models: Vec<&str> =
+                results.allocations.iter().map(|it| it["model"].as_str().unwrap_or_default()).collect();
+            parts.push(self.made(allocate_page::part(&models, &results.allocations))?);
+        }
+        for (path, document) in &results.without_page {
+            parts.push(self.made(fields_page::part(&escape_path(path), document))?);
+        }
+        Ok(parts)
     }
 
     /// The surveys side by side.
@@ -114,6 +103,52 @@ impl ReportArguments {
 
     fn made(&self, part: std::io::Result<Part>) -> Result<Part> {
         part.map_err(|error| Error::io("write", &self.output, error))
+    }
+}
+
+/// Results by kind, in the order in which a page has them.
+#[derive(Default)]
+struct Results<'p> {
+    comparisons: Vec<Comparison>,
+    /// Surveys, or nothing that is known: then the error names them.
+    others: Vec<PathBuf>,
+    histories: Vec<History>,
+    plans: Vec<Plan>,
+    runs: Vec<(&'p Path, Document)>,
+    traces: Vec<(TraceDocument, Vec<String>)>,
+    studies: Vec<Study>,
+    stores: Vec<Value>,
+    checks: Vec<Value>,
+    allocations: Vec<Value>,
+    /// Without a page of their own.
+    without_page: Vec<(&'p Path, Fields)>,
+}
+
+impl<'p> Results<'p> {
+    /// Reads the results; [`Ended::Amiss`] if a part of a trace could not be read.
+    fn read(paths: &'p [PathBuf]) -> Result<(Results<'p>, Ended)> {
+        let mut results = Results::default();
+        let mut ended = Ended::Well;
+        for path in paths {
+            if let Some(trace) = trace::whole(path)? {
+                results.traces.push(trace.page);
+                ended = ended.and(trace.is_sound);
+                continue;
+            }
+            match read(path)? {
+                Some(Stored::Plan(plan)) => results.plans.push(*plan),
+                Some(Stored::Bench(document)) => results.runs.push((path.as_path(), *document)),
+                Some(Stored::CacheStudy(study)) => results.studies.push(*study),
+                Some(Stored::StoreStatus(status)) => results.stores.push(status.read),
+                Some(Stored::History(history)) => results.histories.push(*history),
+                Some(Stored::Allocations(document)) => results.allocations.push(document.read),
+                Some(Stored::Comparison(comparison)) => results.comparisons.push(comparison.read),
+                Some(Stored::StoreCheck(check)) => results.checks.push(check.read),
+                Some(Stored::Other(document)) => results.without_page.push((path.as_path(), document.read)),
+                None => results.others.push(path.clone()),
+            }
+        }
+        Ok((results, ended))
     }
 }
 

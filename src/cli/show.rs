@@ -294,7 +294,7 @@ fn print_table(name: &str, json: &[u8]) -> Result<()> {
     }
     match tables.iter().find(|table| table.name == name) {
         Some(table) => output::print_document(|out| table.write(out)).map(drop),
-        // What would be a table has no rows: nobody knows its columns.
+        // A table without rows, whose columns are unknown.
         None if csv::is_empty_list(&document, name) => Ok(()),
         None => Err(usage_error(format!("the result has no table '{}'", escape(name.as_bytes())))
             .advise("list its tables with --csv")),

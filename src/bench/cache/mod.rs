@@ -350,8 +350,8 @@ pub(crate) fn cache(
 impl Cell {
     fn take(&mut self, Trial { ran, caches, .. }: Trial) {
         self.caches = Some(caches);
-        self.page_cache_bytes = self.page_cache_bytes.max(ran.taken.page_cache_bytes);
-        self.anonymous_bytes = self.anonymous_bytes.max(ran.taken.anonymous_bytes);
+        self.page_cache_bytes = self.page_cache_bytes.max(ran.charged.page_cache_bytes);
+        self.anonymous_bytes = self.anonymous_bytes.max(ran.charged.anonymous_bytes);
         match ran.failure {
             None => {
                 self.seconds.push(ran.seconds);
@@ -402,7 +402,7 @@ fn fit(
         return Err(Error::new(ErrorKind::Usage, "measure the workload", format!("without a memory limit, {cause}"))
             .advise("make sure that it runs in its own directory; --tree DIR copies the files that it needs there"));
     }
-    let footprint_bytes = ran.peak_bytes.unwrap_or(ran.taken.page_cache_bytes + ran.taken.anonymous_bytes);
+    let footprint_bytes = ran.peak_bytes.unwrap_or(ran.charged.page_cache_bytes + ran.charged.anonymous_bytes);
     let usual = Duration::from_secs_f64(ran.seconds * LONGEST_FACTOR).max(LEAST_LONGEST);
     let longest = request.longest.unwrap_or(usual);
     details.unlimited_seconds = ran.seconds;

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::bench::confine::{Confined, Taken};
+use crate::bench::confine::{Charged, Confined};
 use crate::bench::host::line;
 use crate::bench::programs;
 use crate::bench::result::{CellFailure, FailureKind};
@@ -31,7 +31,7 @@ pub(super) struct Ran {
     pub seconds: f64,
     pub failure: Option<CellFailure>,
     /// Largest value of each that was sampled.
-    pub taken: Taken,
+    pub charged: Charged,
     /// Peak of both together, where the kernel reports it.
     pub peak_bytes: Option<u64>,
     /// Bytes that its processes read from devices of any file system, where the kernel counts them.
@@ -62,13 +62,13 @@ pub(super) fn run(
     let started = Instant::now();
     let mut child = start(command, directory, group)?;
     let said = child.stderr.take();
-    let (status, taken, stopped, words) = std::thread::scope(|scope| {
+    let (status, charged, stopped, words) = std::thread::scope(|scope| {
         let words = scope.spawn(|| said.map(last_bytes).unwrap_or_default());
-        let (status, taken, stopped) = wait(&mut child, group, started, longest, progress);
+        let (status, charged, stopped) = wait(&mut child, group, started, longest, progress);
         // Processes that it left behind still have its standard error open.
         let seconds = started.elapsed().as_secs_f64();
         group.end();
-        (status.map(|status| (status, seconds)), taken, stopped, words.join().unwrap_or_default())
+        (status.map(|status| (status, seconds)), charged, stopped, words.join().unwrap_or_default())
     });
     let (status, seconds) = status.map_err(|error| Error::io("wait for", command_path(command), error))?;
     if stopped == Some(Stopped::Asked) {
@@ -85,7 +85,7 @@ pub(super) fn run(
     Ok(Some(Ran {
         seconds,
         failure,
-        taken,
+        charged,
         peak_bytes: group.peak_bytes(),
         process_read_bytes: own_read_bytes().zip(own_before).map(|(after, before)| after.saturating_sub(before)),
         device: Reads {
@@ -126,21 +126,21 @@ fn wait(
     started: Instant,
     longest: Option<Duration>,
     progress: &Progress,
-) -> (std::io::Result<ExitStatus>, Taken, Option<Stopped>) {
-    let mut taken = Taken::default();
+) -> (std::io::Result<ExitStatus>, Charged, Option<Stopped>) {
+    let mut charged = Charged::default();
     let mut ticks = (0..TICKS_BETWEEN_SAMPLES).cycle();
     loop {
         let (tick, ended) = (ticks.next(), child.try_wait());
         // Also at the end: its page cache stays with the group, and a short run would end before the second sample.
         if tick == Some(0) || matches!(ended, Ok(Some(_))) {
-            let now = group.taken();
-            taken.page_cache_bytes = taken.page_cache_bytes.max(now.page_cache_bytes);
-            taken.anonymous_bytes = taken.anonymous_bytes.max(now.anonymous_bytes);
+            let now = group.charged();
+            charged.page_cache_bytes = charged.page_cache_bytes.max(now.page_cache_bytes);
+            charged.anonymous_bytes = charged.anonymous_bytes.max(now.anonymous_bytes);
         }
         match ended {
-            Ok(Some(status)) => return (Ok(status), taken, None),
+            Ok(Some(status)) => return (Ok(status), charged, None),
             Ok(None) => {}
-            Err(error) => return (Err(error), taken, None),
+            Err(error) => return (Err(error), charged, None),
         }
         let stopped = if progress.should_stop() {
             Some(Stopped::Asked)
@@ -151,7 +151,7 @@ fn wait(
             group.end();
             // Until the shell has entered the group, killing the group does not reach it.
             let _ = child.kill();
-            return (child.wait(), taken, stopped);
+            return (child.wait(), charged, stopped);
         }
         sleep(TICK);
     }

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, fsync, mkdirat, openat, sta
 use rustix::io::Errno;
 
 use super::name::Name;
-use super::{BATCH_OPERATIONS, CreateRequest, Durability, FileOperations, content};
+use super::{CreateRequest, Durability, FileOperations, content};
 use crate::bench::clock::try_timed;
 use crate::bench::samples::Latencies;
 use crate::error::{Error, Result};
@@ -82,12 +82,7 @@ impl Files {
 
     /// Whether this operation completes a batch, which is then made durable.
     fn ends_batch(&mut self) -> bool {
-        self.since_sync += 1;
-        let ends = self.durability == Durability::Batch && self.since_sync == BATCH_OPERATIONS;
-        if ends {
-            self.since_sync = 0;
-        }
-        ends
+        self.durability.ends_batch(&mut self.since_sync)
     }
 }
 

@@ -22,7 +22,6 @@ use super::place::Prepared;
 use super::result::{CacheState, CreateDetails, CreatePhase, Details, Document, Series};
 use super::run::{Measured, Run, stage, turns};
 use super::samples::Latencies;
-use super::volume::Room;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::scramble;
 use crate::progress::Progress;
@@ -42,8 +41,6 @@ const PIECE_BYTES: u64 = 1 << 20;
 const MEMORY_A_FILE_BYTES: u64 = 1536;
 /// Least space per file, with its name and inode, in bytes.
 const ROOM_A_FILE_BYTES: u64 = 512;
-/// Share of a user's file system that stays free.
-const MARGIN_FRACTION: f64 = 0.05;
 /// A file system with less than this share free is full.
 const FULL_FRACTION: f64 = 0.005;
 
@@ -66,6 +63,16 @@ impl Durability {
             Durability::Each => "each",
             Durability::Batch => "batch",
         }
+    }
+
+    /// Counts an operation since the last sync; returns whether it completes a batch, which must be made durable.
+    fn ends_batch(self, since_sync: &mut u64) -> bool {
+        *since_sync += 1;
+        let ends = self == Durability::Batch && *since_sync == BATCH_OPERATIONS;
+        if ends {
+            *since_sync = 0;
+        }
+        ends
     }
 }
 
@@ -151,20 +158,17 @@ impl CreateRequest {
     /// # Errors
     /// [`ErrorKind::NoSpace`] if it does not.
     fn check_room(&self, place: &mut Prepared) -> Result<()> {
-        let Room { total_bytes, available_bytes, available_inodes, .. } = place.room()?;
-        let is_made = place.image().is_some();
-        let advice = match is_made {
-            true => "increase --fs-size, or use fewer --files",
-            false => "use fewer --files, or another directory",
+        let room = place.room()?;
+        let free = place.usable_bytes(&room);
+        let advice = match place.image() {
+            Some(_) => "increase --fs-size, or use fewer --files",
+            None => "use fewer --files, or another directory",
         };
         let refuse = |cause: String| {
             let error = Error::new(ErrorKind::NoSpace, "create the files on", cause);
             Err(error.at(Path::new(place.name())).advise(advice))
         };
-        let file_system = &place.subject().file_system;
-        let margin = if is_made { 0.0 } else { MARGIN_FRACTION };
-        let free = available_bytes.saturating_sub((total_bytes as f64 * margin) as u64);
-        let needed = self.files.saturating_mul(self.room_a_file(file_system.block_bytes));
+        let needed = self.files.saturating_mul(self.room_a_file(place.subject().file_system.block_bytes));
         if needed > free {
             return refuse(format!(
                 "there is space for {}, but {} files need at least {}",
@@ -173,10 +177,8 @@ impl CreateRequest {
                 format_size(needed.into())
             ));
         }
-        // FAT and file systems outside the kernel report clusters as inodes; empty files use none.
-        let counts_inodes = !file_system.kind.contains("fat") && !file_system.kind.starts_with("fuse");
         let needed = self.files.saturating_add(self.directories());
-        match available_inodes.filter(|_| counts_inodes && !place.is_store()) {
+        match room.available_inodes.filter(|_| place.counts_inodes() && !place.is_store()) {
             Some(inodes) if inodes < needed => refuse(format!(
                 "there is space for {} inodes, but {} are needed",
                 format_count(inodes.into()),

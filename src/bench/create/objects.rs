@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::name::Name;
-use super::{BATCH_OPERATIONS, CreateRequest, Durability, FileOperations, content};
+use super::{CreateRequest, Durability, FileOperations, content};
 use crate::bench::clock::try_timed;
 use crate::bench::samples::Latencies;
 use crate::error::{Error, ErrorKind, Result};
@@ -66,11 +66,7 @@ impl Objects {
 
     /// The durability to request from the store, and whether this operation completes its batch.
     fn durability(&mut self) -> (store::Durability, bool) {
-        self.since_sync += 1;
-        let ends = self.durability == Durability::Batch && self.since_sync == BATCH_OPERATIONS;
-        if ends {
-            self.since_sync = 0;
-        }
+        let ends = self.durability.ends_batch(&mut self.since_sync);
         let asked =
             if self.durability == Durability::Each { store::Durability::Batch } else { store::Durability::None };
         (asked, ends)

@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::level::Extents;
-use super::{FillTarget, KeepGoing, misread};
+use super::{FILE_NUMBER, FILL_WIDTHS, FillTarget, KeepGoing, TEST_WIDTHS, misread};
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::bench::numbered::NumberedPath;
 use crate::error::{Error, Result};
@@ -24,16 +24,10 @@ const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFl
 const CREATE: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
 /// Buffer for reading a directory, in bytes.
 const LISTING_BYTES: usize = 16 << 10;
-/// Filling files: a thousand per directory.
-const FILL_WIDTHS: [usize; 2] = [6, 3];
-/// Test files: a hundred per directory.
-const TEST_WIDTHS: [usize; 2] = [6, 2];
 const FILL: &CStr = c"fill";
 const DIRECTORIES: &CStr = c"directories";
 const FILES: &CStr = c"files";
 const FILE: &CStr = c"file";
-/// Number that determines the content of the test file.
-const FILE_NUMBER: u64 = u64::MAX;
 
 /// A directory in which files fill and tests run.
 pub(super) struct Files<'c> {
@@ -198,11 +192,7 @@ impl FillTarget for Files<'_> {
             if !go_on() {
                 return Ok(false);
             }
-            // The first of each hundred is the directory of the others.
-            match number.is_multiple_of(path.below(1)) {
-                true => path.set_directory(number, 1),
-                false => path.set(number),
-            }
+            path.set_nested(number);
             let made = mkdirat(&base, path.as_c_str(), Mode::from_raw_mode(0o755));
             made.map_err(|error| self.fail("create the directory", path.as_bytes(), error))?;
         }

@@ -21,7 +21,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::content::Content;
+use super::content::{self, Content};
 use super::place::Prepared;
 use super::result::{CacheState, Details, Document, FillDetails, Series};
 use super::run::{Measured, Run, stage};
@@ -38,6 +38,13 @@ use steps::{Steps, Tested};
 
 /// The highest level.
 pub const HIGHEST_LEVEL: f64 = 0.995;
+
+/// Digits of the paths of filling files: a thousand per directory.
+const FILL_WIDTHS: [usize; 2] = [6, 3];
+/// Digits of the paths of test files: a hundred per directory.
+const TEST_WIDTHS: [usize; 2] = [6, 2];
+/// Number that determines the content of the test file.
+const FILE_NUMBER: u64 = u64::MAX;
 
 /// Whether to continue.
 type KeepGoing<'g> = dyn FnMut() -> bool + 'g;
@@ -164,9 +171,7 @@ trait FillTarget {
 }
 
 fn misread(path: &Path) -> Error {
-    let cause = "the data read differs from the data written";
-    let advice = "do not trust this device, file system or memory until you know the cause";
-    Error::new(ErrorKind::Corrupt, "read back the file of", cause).at(path).advise(advice)
+    content::misread("read back the file of", path)
 }
 
 /// Refuses directories that cannot be filled: two targets on one file system, which would fill it together; and those

@@ -5,20 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::level::Extents;
-use super::{FillTarget, KeepGoing, misread};
+use super::{FILE_NUMBER, FILL_WIDTHS, FillTarget, KeepGoing, TEST_WIDTHS, misread};
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::bench::numbered::NumberedPath;
 use crate::error::{ErrorKind, Result};
 use crate::progress::Progress;
 use crate::store::{Attributes, Batch, Choice, CompactOptions, Durability, Key, Kind, Plan, Store, Time};
 
-/// As with files: a thousand per directory, a hundred in those of the tests.
-const FILL_WIDTHS: [usize; 2] = [6, 3];
-const TEST_WIDTHS: [usize; 2] = [6, 2];
 const DIRECTORIES: &str = "directories";
 const FILES: &str = "files";
 const FILE: &str = "file";
-const FILE_NUMBER: u64 = u64::MAX;
 /// Percentage of dead bytes above which segments and extent files are compacted, when a level is reached and after each
 /// test. Space is freed by whole files only, and the bytes of a test are a small part of the last file: with a higher
 /// value they would stay, and the level would rise from test to test.
@@ -116,10 +112,7 @@ impl FillTarget for Objects<'_> {
             if !go_on() {
                 return Ok(false);
             }
-            match number.is_multiple_of(path.below(1)) {
-                true => path.set_directory(number, 1),
-                false => path.set(number),
-            }
+            path.set_nested(number);
             batch.directory(&key(DIRECTORIES, &path)?, &self.directory_attributes)?;
         }
         batch.commit()?;

@@ -29,7 +29,6 @@ use std::time::Duration;
 use super::place::Prepared;
 use super::result::{Details, Document, MetadataDetails};
 use super::run::{Measured, Run, stage, turns};
-use super::volume::Room;
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
@@ -43,8 +42,6 @@ use parts::{Bench, Results};
 pub(crate) use series::SUSTAINED_FRACTION;
 use target::Fresh;
 
-/// Share of a user's file system that stays free.
-const MARGIN_FRACTION: f64 = 0.05;
 /// Least space per file, with its name and inode, in bytes.
 const ROOM_A_FILE_BYTES: u64 = 128;
 
@@ -214,17 +211,15 @@ fn note_programs(request: &MetadataRequest, run: &mut Run, candidates: &mut [Can
 
 /// Checks that a place has enough space for the files.
 fn check_room(request: &MetadataRequest, set: &FileSet, place: &mut Prepared) -> Result<()> {
-    let Room { total_bytes, available_bytes, available_inodes, .. } = place.room()?;
-    let is_made = place.image().is_some();
-    let advice = match is_made {
-        true => "increase --fs-size, or use fewer --files and --listed",
-        false => "use fewer --files and --listed, or another directory",
+    let room = place.room()?;
+    let free = place.usable_bytes(&room);
+    let advice = match place.image() {
+        Some(_) => "increase --fs-size, or use fewer --files and --listed",
+        None => "use fewer --files and --listed, or another directory",
     };
     let refuse = |cause: String| {
         Err(Error::new(ErrorKind::NoSpace, "create the files on", cause).at(Path::new(place.name())).advise(advice))
     };
-    let margin = if is_made { 0.0 } else { MARGIN_FRACTION };
-    let free = available_bytes.saturating_sub((total_bytes as f64 * margin) as u64);
     let block_bytes = if place.is_store() { 1 } else { place.subject().file_system.block_bytes };
     let needed = request.entries().saturating_mul(ROOM_A_FILE_BYTES).saturating_add(set.totals(block_bytes).1);
     // A hybrid store has most of its bytes on other devices.
@@ -236,7 +231,7 @@ fn check_room(request: &MetadataRequest, set: &FileSet, place: &mut Prepared) ->
             format_size(needed.into())
         ));
     }
-    match available_inodes {
+    match room.available_inodes {
         // FAT and others report in this way that they have no fixed number of inodes.
         Some(0) | None => Ok(()),
         Some(inodes) if place.is_store() || inodes >= request.entries() => Ok(()),

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::caches::touch_memory;
-use super::content::{Content, PIECE_BYTES};
+use super::content::{self, Content, PIECE_BYTES};
 use super::place::Prepared;
 use super::result::{CacheState, Details, Document, PackDetails, PackFailure, PackSpace, Series};
 use super::run::{Measured, Run, stage, turns};
@@ -35,8 +35,6 @@ pub(crate) use population::{MOST_FILES, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, P
 
 /// Kernel memory per cached file beyond its content, in bytes.
 const MEMORY_A_FILE_BYTES: u64 = 1536;
-/// Share of a user's file system that stays free.
-const MARGIN_FRACTION: f64 = 0.05;
 /// Share of the shortest load that comparing may take without a note.
 const LARGEST_CHECK_FRACTION: f64 = 0.05;
 
@@ -125,9 +123,7 @@ impl Tally {
 
 /// The bytes read differ from those written.
 fn wrong(path: &Path) -> Error {
-    let cause = "the data read differs from the data written";
-    let advice = "do not trust this device, file system or memory until you know the cause";
-    Error::new(ErrorKind::Corrupt, "load", cause).at(path).advise(advice)
+    content::misread("load", path)
 }
 
 /// Checks that the places have enough space.
@@ -135,9 +131,7 @@ fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
     for place in places {
         let room = place.room()?;
         let block_bytes = place.subject().file_system.block_bytes;
-        let is_made = place.image().is_some();
-        let margin = if is_made { 0.0 } else { MARGIN_FRACTION };
-        let free = room.available_bytes.saturating_sub((room.total_bytes as f64 * margin) as u64);
+        let free = place.usable_bytes(&room);
         let as_files = request.ways.contains(&Way::Files);
         let population = &request.population;
         // The other ways pack them densely, in a few files.
@@ -163,9 +157,9 @@ fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
                 if as_files { format!(" in blocks of {}", format_size(block_bytes.into())) } else { String::new() }
             ),
         };
-        let advice = match is_made {
-            true => "increase --fs-size, or use fewer --files",
-            false => "use fewer --files, or another directory",
+        let advice = match place.image() {
+            Some(_) => "increase --fs-size, or use fewer --files",
+            None => "use fewer --files, or another directory",
         };
         let error = Error::new(ErrorKind::NoSpace, "pack the files on", cause);
         return Err(error.at(Path::new(place.name())).advise(advice));
@@ -266,6 +260,11 @@ impl<'r> Packing<'r> {
 
     /// Measures one way: write, make durable, load; returns whether it finished.
     fn measure(&mut self, place: &mut Prepared, way: Way, round: u64, at: usize) -> Result<bool> {
+        Ok(self.write(place, way, round, at)? && self.load(place, way, round, at)?)
+    }
+
+    /// Writes the files in one way and makes them durable; returns whether it finished.
+    fn write(&mut self, place: &mut Prepared, way: Way, round: u64, at: usize) -> Result<bool> {
         let population = &self.request.population;
         let directory = place.directory().to_owned();
         let home = directory.join("store");
@@ -308,7 +307,16 @@ impl<'r> Packing<'r> {
             Some((.., bytes)) => bytes.push(used as f64),
             None => self.space.push((at, way, vec![used as f64])),
         }
+        Ok(true)
+    }
 
+    /// Loads what was written in one way, in each order; returns whether it finished.
+    fn load(&mut self, place: &mut Prepared, way: Way, round: u64, at: usize) -> Result<bool> {
+        let population = &self.request.population;
+        let directory = place.directory().to_owned();
+        let home = directory.join("store");
+        let (content, progress) = (self.content, self.progress);
+        let name = place.name().to_owned();
         let orders = if way == Way::Files { self.orders[at].clone() } else { vec![Order::Name] };
         for order in orders {
             let measure = match way {

@@ -50,14 +50,14 @@ pub(super) fn put(
 
 /// Combined result of several threads.
 #[derive(Debug, Default)]
-struct Seen {
+struct Combined {
     files: AtomicU64,
     bytes: AtomicU64,
     mixed: AtomicU64,
     failed: Mutex<Option<Error>>,
 }
 
-impl Seen {
+impl Combined {
     fn add(&self, tally: Tally) {
         self.files.fetch_add(tally.files, Ordering::Relaxed);
         self.bytes.fetch_add(tally.bytes, Ordering::Relaxed);
@@ -74,18 +74,18 @@ impl Seen {
 /// finished.
 pub(super) fn load(home: &Path, population: &Population, content: &Content, progress: &Progress) -> Result<bool> {
     let store = Store::open_read_only(home)?;
-    let seen = Seen::default();
+    let combined = Combined::default();
     store.load_with(&Key::root(), 0, |object| match object {
         Ok(object) => match compare(object, content) {
             Some(tally) => {
-                seen.add(tally);
+                combined.add(tally);
                 !progress.should_stop()
             }
-            None => seen.fail(wrong(home)),
+            None => combined.fail(wrong(home)),
         },
-        Err(error) => seen.fail(error),
+        Err(error) => combined.fail(error),
     })?;
-    let Seen { files, bytes, mixed, failed } = seen;
+    let Combined { files, bytes, mixed, failed } = combined;
     if let Some(error) = unpoisoned(failed.into_inner()) {
         return Err(error);
     }

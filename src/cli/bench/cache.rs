@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Shared, signals};
+use super::Shared;
 use crate::bench::cache::{CacheRequest, Project, Workload, cache, prepare, usual_file_system};
 use crate::bench::result::{Details, Document, FailureKind};
 use crate::cli::{Ended, usage_error};
@@ -69,11 +69,7 @@ impl CacheArguments {
         let request = self.request()?;
         request.workload.check()?;
         let places = self.shared.places(request.workload.room_bytes(&self.block_sizes)?)?;
-        let mut run = self.shared.begin()?;
-        let progress = signals::progress()?;
-        let prepared = prepare(&mut run, &places, &self.block_sizes);
-        self.shared.report_leftovers(&run);
-        let prepared = prepared?;
+        let (run, progress, prepared) = self.shared.prepare(|run| prepare(run, &places, &self.block_sizes))?;
         let document = self.shared.during(&progress, || cache(&request, run, prepared, &progress))?;
         self.shared.finish(&document, &warnings(&document))
     }
@@ -109,7 +105,7 @@ fn warnings(document: &Document) -> Vec<String> {
     let failures = details.cells.iter().filter_map(|cell| Some((cell, cell.failure.as_ref()?)));
     let own = failures.filter(|(_, failure)| failure.kind == FailureKind::Failed);
     own.map(|(cell, failure)| {
-        let subject = document.subjects.get(cell.subject).map_or("", |subject| &subject.name);
+        let subject = document.subject_name(cell.subject);
         format!(
             "{subject}, with {} and blocks of {}: {}",
             format_size(cell.limit_bytes.into()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{AlsoMounted, Shared, signals};
+use super::{AlsoMounted, Shared};
 use crate::bench::create::{CreateRequest, Created, Durability, MOST_FILES, Order, create};
 use crate::bench::images::fitting_size_bytes;
 use crate::bench::place::Besides;
@@ -89,11 +89,8 @@ impl CreateArguments {
             None => fitting_size_bytes(request.files, request.size_bytes, GIB)?,
         };
         let places = self.shared.places(size_bytes)?;
-        let mut run = self.shared.begin()?;
-        let progress = signals::progress()?;
-        let prepared = run.prepare(&places, Besides { store: self.shared.store, mount: self.also.mount });
-        self.shared.report_leftovers(&run);
-        let prepared = prepared?;
+        let besides = Besides { store: self.shared.store, mount: self.also.mount };
+        let (run, progress, prepared) = self.shared.prepare(|run| run.prepare(&places, besides))?;
         let Created { document, left_out } =
             self.shared.during(&progress, || create(&request, run, prepared, &progress))?;
         self.shared.finish(&document, &left_out)

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{Shared, signals};
+use super::Shared;
 use crate::bench::file_systems::FileSystemKind;
 use crate::bench::fill::{Estimate, FillRequest, Filling, HIGHEST_LEVEL, check_directories, fill};
 use crate::bench::place::{Besides, Place};
@@ -121,11 +121,8 @@ impl FillArguments {
         }
         check_directories(&self.shared.directories, self.shared.store, self.allow_root_file_system)?;
         let places: Vec<Place> = self.shared.places(FILE_SYSTEM_BYTES)?.into_iter().map(without_discard).collect();
-        let mut run = self.shared.begin()?;
-        let progress = signals::progress()?;
-        let prepared = run.prepare(&places, Besides { store: self.shared.store, mount: false });
-        self.shared.report_leftovers(&run);
-        let prepared = prepared?;
+        let besides = Besides { store: self.shared.store, mount: false };
+        let (run, progress, prepared) = self.shared.prepare(|run| run.prepare(&places, besides))?;
         let announce = |estimate: Estimate| {
             if !self.shared.quiet {
                 output::note(&words(estimate, request.levels.len()));
@@ -221,7 +218,7 @@ fn warnings(document: &Document) -> Vec<String> {
     let Details::Fill(details) = &document.details else { return Vec::new() };
     let missed = details.left_out.iter().filter(|left_out| left_out.tests.is_empty());
     let said = missed.map(|left_out| {
-        let subject = document.subjects.get(left_out.subject).map_or("", |subject| &subject.name);
+        let subject = document.subject_name(left_out.subject);
         format!("{subject} was not filled to {}: {}", format_share(left_out.level), left_out.cause)
     });
     said.collect()

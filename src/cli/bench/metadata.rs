@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{AlsoMounted, Shared, signals};
+use super::{AlsoMounted, Shared};
 use crate::bench::file_systems::{FileSystemKind, FileSystemSpec};
 use crate::bench::metadata::{
     LARGEST_BYTES, Loads, MetadataRequest, Mix, Part, StoreLayout, Stores, metadata, prepare,
@@ -165,12 +165,9 @@ impl MetadataArguments {
         refuse_to_replace(std::slice::from_ref(&self.source), targets)?;
         let request = self.request()?;
         let (places, stores) = self.places(&request)?;
-        let mut run = self.shared.begin()?;
-        let progress = signals::progress()?;
         let besides = Besides { store: self.shared.store, mount: self.also.mount };
-        let prepared = prepare(&mut run, &request, &places, besides, stores.as_ref());
-        self.shared.report_leftovers(&run);
-        let prepared = prepared?;
+        let (run, progress, prepared) =
+            self.shared.prepare(|run| prepare(run, &request, &places, besides, stores.as_ref()))?;
         let document = self.shared.during(&progress, || metadata(&request, run, prepared, &progress))?;
         let warnings = match &document.details {
             Details::Metadata(details) => details.limits.clone(),

@@ -11,11 +11,11 @@ mod fill;
 mod metadata;
 mod pack;
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
+use super::output::LongResult;
 use super::progress::during;
 use super::{Ended, output, signals, usage_error};
 use crate::bench::emulate::Emulation;
@@ -24,7 +24,7 @@ use crate::bench::place::Place;
 use crate::bench::result::Document;
 use crate::bench::run::{Request, Run};
 use crate::error::Result;
-use crate::io::{check_target, write_atomically};
+use crate::io::check_target;
 use crate::progress::{Progress, Snapshot};
 use crate::report;
 use crate::report::bench::page::{self, NamedRun};
@@ -164,6 +164,15 @@ impl Shared {
         Run::begin(Request { command_line: typed, seed: self.seed, scratch })
     }
 
+    /// Begins a run and prepares what it measures; reports the leftovers of killed runs, also if that fails.
+    fn prepare<T>(&self, prepare: impl FnOnce(&mut Run) -> Result<T>) -> Result<(Run, Progress, T)> {
+        let mut run = self.begin()?;
+        let progress = signals::progress()?;
+        let prepared = prepare(&mut run);
+        self.report_leftovers(&run);
+        Ok((run, progress, prepared?))
+    }
+
     /// Reports the leftovers of killed runs.
     fn report_leftovers(&self, run: &Run) {
         let cleared = run.cleared();
@@ -181,38 +190,24 @@ impl Shared {
         during(self.quiet, progress, move |now: &Snapshot| words(now, rounds), bench)
     }
 
-    /// Writes and prints a result, which may be that of hours: it is printed also if it cannot be written. `warnings`
-    /// describe what was wrong.
+    /// Writes and prints a result, then `warnings` about what was wrong.
     fn finish(&self, document: &Document, warnings: &[String]) -> Result<Ended> {
-        let mut failed = Vec::new();
-        if let Some(path) = &self.output {
-            match write_atomically(path, |out| write_json(document, out)) {
-                Ok(()) => output::note(&format!("wrote {}", escape_path(path))),
-                Err(error) => failed.push(error),
-            }
-        }
-        if let Some(path) = &self.report {
-            let runs = [NamedRun { name: "this run".to_owned(), document: document.clone() }];
-            failed.extend(output::write_page(path, |out| page::part(&runs)?.write(super::now(), out)).err());
-        }
-        let printed = match self.json {
-            true => output::print(|out| write_json(document, out)),
-            false => output::print(|out| report::bench::write_document(document, out)),
-        };
-        failed.iter().for_each(output::complain);
-        printed?;
+        let result = LongResult { output: self.output.as_deref(), report: self.report.as_deref(), json: self.json };
+        let is_written = result.emit(
+            document,
+            |out| {
+                let runs = [NamedRun { name: "this run".to_owned(), document: document.clone() }];
+                page::part(&runs)?.write(super::now(), out)
+            },
+            |out| report::bench::write_document(document, out),
+        )?;
         warnings.iter().for_each(|warning| output::warn(warning));
         if !document.complete {
             output::warn("interrupted; the result has what was measured so far");
         }
-        let is_well = document.complete && warnings.is_empty() && failed.is_empty();
+        let is_well = document.complete && warnings.is_empty() && is_written;
         Ok(if is_well { Ended::Well } else { Ended::Amiss })
     }
-}
-
-fn write_json(document: &Document, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, document)?;
-    out.write_all(b"\n")
 }
 
 fn words(now: &Snapshot, rounds: u64) -> String {

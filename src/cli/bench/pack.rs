@@ -4,19 +4,17 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{AlsoMounted, Shared, signals};
+use super::{AlsoMounted, Shared};
 use crate::bench::pack::{
     MOST_FILES, Order, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, PackRequest, Population, Way, pack,
 };
 use crate::bench::place::Besides;
 use crate::bench::result::{Details, Document};
+use crate::cli::generate::request::TreeRequest;
 use crate::cli::output::refuse_to_replace;
-use crate::cli::{Ended, output, sources, usage_error};
-use crate::distribution::Distribution;
+use crate::cli::{Ended, output, usage_error};
 use crate::error::Result;
-use crate::population::{SizeLaw, profiles, weighted};
-use crate::survey::measure::Measure;
-use crate::units::{escape_path, format_duration, parse_size};
+use crate::units::{format_duration, parse_size};
 
 /// Compare many files with the same bytes in the granulo store and in one file
 ///
@@ -95,11 +93,9 @@ impl PackArguments {
         refuse_to_replace(self.source.as_slice(), self.shared.output.iter().chain(&self.shared.report))?;
         let request = self.request()?;
         let places = self.shared.places(request.population.image_bytes())?;
-        let mut run = self.shared.begin()?;
-        let progress = signals::progress()?;
-        let prepared = run.prepare_possible(&places, Besides { store: false, mount: self.also.mount });
-        self.shared.report_leftovers(&run);
-        let (prepared, left_out) = prepared?;
+        let besides = Besides { store: false, mount: self.also.mount };
+        let (run, progress, (prepared, left_out)) =
+            self.shared.prepare(|run| run.prepare_possible(&places, besides))?;
         if let Some(seconds) = self.slow_seconds(&request) {
             output::note(&format!("on disks this slow, this takes about {}", format_duration(seconds)));
         }
@@ -110,8 +106,8 @@ impl PackArguments {
     fn request(&self) -> Result<PackRequest> {
         let population = match &self.source {
             Some(source) => {
-                let (name, sizes) = sizes_of(source)?;
-                Population::stratified(&name, &sizes, self.files, self.shared.seed)?
+                let TreeRequest { name, recipe, .. } = TreeRequest::of(source)?;
+                Population::stratified(&name, &recipe.sizes, self.files, self.shared.seed)?
             }
             None => Population::same(self.files, self.size)?,
         };
@@ -147,25 +143,10 @@ impl PackArguments {
 fn warnings(document: &Document) -> Vec<String> {
     let Details::Pack(details) = &document.details else { return Vec::new() };
     let said = details.failures.iter().map(|failure| {
-        let subject = document.subjects.get(failure.subject).map_or("", |subject| &subject.name);
+        let subject = document.subject_name(failure.subject);
         format!("{subject}, {}: {}", failure.way, failure.cause)
     });
     said.collect()
-}
-
-/// Sizes by the name of a source, and its label.
-fn sizes_of(source: &std::path::Path) -> Result<(String, Distribution)> {
-    let text = source.to_str().unwrap_or_default();
-    if let Some(profile) = profiles::find(text) {
-        return Ok((profile.name, profile.sizes));
-    }
-    if text == weighted::NAME || text.starts_with(&format!("{}:", weighted::NAME)) {
-        let law = SizeLaw::parse(text).map_err(usage_error)?;
-        return Ok((law.to_string(), law.distribution()));
-    }
-    let survey = sources::open(source)?;
-    let name = survey.origin.name.clone().unwrap_or_else(|| escape_path(source));
-    Ok((name, survey.distributions.of(Measure::FileSize).clone()))
 }
 
 impl From<WayChoice> for Way {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::output::refuse_to_replace;
+use super::output::{LongResult, refuse_to_replace};
 use super::progress::during;
 use super::trace::opening::Opening;
 use super::trace::{count, only_below};
@@ -16,10 +16,10 @@ use crate::bench;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mrc::device::{self, Device};
 use crate::mrc::policy::Policy;
-use crate::mrc::study::{self, Study, StudyRequest, Writes};
+use crate::mrc::study::{self, Study, StudyRequest, TraceResult, Writes};
 use crate::plan::Caching;
 use crate::program;
-use crate::progress::Snapshot;
+use crate::progress::{Progress, Snapshot};
 use crate::report;
 use crate::survey::file::format_time;
 use crate::trace::{Source, open};
@@ -211,7 +211,7 @@ impl CacheArguments {
         refuse_to_replace(&read, self.output.iter().chain(&self.report))?;
         let bench_result = self.beside.as_deref().map(BenchResult::open).transpose()?;
         let mut request = self.request(bench_result.as_ref())?;
-        // Whoever waits for the first bytes is ended by a signal.
+        // Until the first bytes arrive, a signal ends the process.
         let opened = self.opening.open()?;
         let progress = signals::progress()?;
         let mut source = only_below(opened, &self.below, Some(&progress))?;
@@ -219,15 +219,7 @@ impl CacheArguments {
             request.device = bench::device::measure(path, progress.stop_flag())?;
         }
         let mut events = Events::new(self.mapped == Mapped::Read);
-        let read = during(self.quiet, &progress, words, || {
-            let mut next = || {
-                let event = events.next(&mut *source)?;
-                count(events.operations(), &*source, &progress);
-                Ok(event)
-            };
-            study::run(&request, &mut next, &progress)
-        });
-        let mut found = read?;
+        let mut found = run_study(&request, &mut *source, &mut events, &progress, self.quiet)?;
         // The filter ends as the trace does.
         found.complete &= self.below.is_empty() || !progress.should_stop();
         let bases = bench_result.as_ref().filter(|_| self.base.is_none()).map(|of| of.bases_seconds(&request, &found));
@@ -307,7 +299,7 @@ impl CacheArguments {
         let seen = &study.seen;
         if seen.too_long > 0 {
             warnings.push(format!(
-                "{} requests are longer than {} (the longest {}) and were left out; --longest-request takes them",
+                "{} requests are longer than {} (the longest {}) and were left out; raise --longest-request to include them",
                 format_count(seen.too_long.into()),
                 format_size(self.longest_request.into()),
                 format_size(seen.longest_bytes.into()),
@@ -323,28 +315,33 @@ impl CacheArguments {
         if !study.complete {
             warnings.push("interrupted; the result is that of the trace until then".to_owned());
         }
-        // What took hours is printed also if it cannot be written.
-        let mut failed = Vec::new();
-        if let Some(path) = &self.output {
-            match output::write_json(path, study) {
-                Ok(()) => output::note(&format!("wrote {}", escape_path(path))),
-                Err(error) => failed.push(error),
-            }
-        }
-        if let Some(page) = &self.report {
-            let studies = std::slice::from_ref(study);
-            let written = output::write_page(page, |out| report::cache_page::write(studies, super::now(), out));
-            failed.extend(written.err());
-        }
-        let printed = match self.json {
-            true => output::print_json(study),
-            false => output::print(|out| report::cache::write_study(study, out)),
-        };
-        failed.iter().for_each(output::complain);
-        printed?;
+        let result = LongResult { output: self.output.as_deref(), report: self.report.as_deref(), json: self.json };
+        let is_written = result.emit(
+            study,
+            |out| report::cache_page::write(std::slice::from_ref(study), super::now(), out),
+            |out| report::cache::write_study(study, out),
+        )?;
         warnings.iter().for_each(|warning| output::warn(warning));
-        Ok(if warnings.is_empty() && failed.is_empty() { Ended::Well } else { Ended::Amiss })
+        Ok(if warnings.is_empty() && is_written { Ended::Well } else { Ended::Amiss })
     }
+}
+
+/// Studies a trace to its end, or until it is stopped, with a progress line unless `quiet`.
+fn run_study(
+    request: &StudyRequest,
+    source: &mut dyn Source,
+    events: &mut Events,
+    progress: &Progress,
+    quiet: bool,
+) -> Result<TraceResult> {
+    during(quiet, progress, words, || {
+        let mut next = || {
+            let event = events.next(source)?;
+            count(events.operations(), source, progress);
+            Ok(event)
+        };
+        study::run(request, &mut next, progress)
+    })
 }
 
 /// Smallest block of a plan.
@@ -384,14 +381,7 @@ pub(super) fn caching(trace: &Path, cache_bytes: u64, device: &Device) -> Result
     };
     let progress = signals::progress()?;
     let mut events = Events::new(true);
-    let found = during(false, &progress, words, || {
-        let mut next = || {
-            let event = events.next(&mut *source)?;
-            count(events.operations(), &*source, &progress);
-            Ok(event)
-        };
-        study::run(&request, &mut next, &progress)
-    })?;
+    let found = run_study(&request, &mut *source, &mut events, &progress, false)?;
     if !found.complete {
         return Err(refuse("interrupted"));
     }

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::output::DocumentArguments;
-use super::output::refuse_to_replace;
+use super::output::{DocumentArguments, refuse_to_replace};
 use super::progress::during;
 use super::survey::as_of;
 use super::{Ended, now, output, signals};

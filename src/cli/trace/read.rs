@@ -41,7 +41,7 @@ pub(super) struct ReadArguments {
 impl ReadArguments {
     pub(super) fn run(self) -> Result<Ended> {
         refuse_to_replace(std::slice::from_ref(&self.opening.trace), self.output.iter().chain(&self.report))?;
-        // Whoever waits for the first bytes is ended by a signal.
+        // Until the first bytes arrive, a signal ends the process.
         let opened = self.opening.open_or_published()?;
         let progress = signals::progress()?;
         let mut source = self.counting.of(opened, Some(&progress))?;

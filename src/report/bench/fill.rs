@@ -230,7 +230,7 @@ fn write_levels(document: &Document, details: &FillDetails, out: &mut dyn Write)
 
 fn write_left_out(document: &Document, left_out: &[FillLeftOut], out: &mut dyn Write) -> io::Result<()> {
     for FillLeftOut { subject, level, tests, cause } in left_out {
-        let subject = document.subjects.get(*subject).map_or("", |subject| &subject.name);
+        let subject = document.subject_name(*subject);
         let level = format_share(*level);
         let text = match tests.is_empty() {
             true => format!("Skipped on {subject}: {level}: {cause}."),

@@ -201,7 +201,7 @@ fn write_writing(document: &Document, details: &PackDetails, out: &mut dyn Write
 
 fn write_failures(document: &Document, details: &PackDetails, out: &mut dyn Write) -> io::Result<()> {
     for failure in &details.failures {
-        let subject = document.subjects.get(failure.subject).map_or("", |subject| &subject.name);
+        let subject = document.subject_name(failure.subject);
         let text = format!("Not measured: {} on {subject}: {}", words(&failure.way), failure.cause);
         prose(&text, out)?;
     }

@@ -221,7 +221,7 @@ fn cache(document: &Document, details: &CacheDetails) -> Vec<String> {
             .filter(|series| series.level == Some(size as f64))
             .min_by(|a, b| a.spread.median.total_cmp(&b.spread.median))
     };
-    let named = |series: &Series| document.subjects.get(series.subject).map_or("", |subject| subject.name.as_str());
+    let named = |series: &Series| document.subject_name(series.subject);
     let found: Vec<(u64, &Series)> =
         details.cache_sizes_bytes.iter().filter_map(|&size| Some((size, best(size)?))).collect();
     if let Some((size, series)) = found.first() {

@@ -602,14 +602,13 @@ impl InodeVisitor for Collector {
                 continue;
             }
             let extension = Extension::of(name);
-            let share = |bytes| self.share(bytes, link_count, 1);
-            let tally = self.tally(share(size_bytes), share(allocated_bytes));
+            let tally = self.tally_at(&file, 1);
             if let Some(position) = parent.position() {
                 self.offer_unlocated(position, &tally, name);
             }
             shard.add_extension(extension, &tally);
             scan::Tally::add(&mut own.tally, &tally);
-            own.hues.add_file(share(size_bytes), file.traits, extension);
+            own.hues.add_file(tally.size_bytes as u64, file.traits, extension);
         }
         drop(shard);
         self.follow_up(worker, after, own);

@@ -4,7 +4,8 @@
 //! `time=1:ms,op=4,offset=5:sectors,size=6,file=2+3`: fields, each with its column (a number from 1, or a name in the
 //! header), and a unit if it is not seconds or bytes. Several columns joined by `+` form one name.
 
-use super::line::{fields, integer};
+use super::line::fields;
+use crate::trace::input::decimal;
 use crate::units::{escape, parse_size};
 
 /// Meaning of a column.
@@ -235,7 +236,7 @@ const SHAPES: [Shape; 5] = [
 
 /// Number of digits in a field, 0 if it contains anything else.
 fn digits(row: &Row<'_>, at: usize) -> usize {
-    row.get(at).filter(|field| integer(field).is_some()).map_or(0, |field| field.len())
+    row.get(at).filter(|field| decimal(field).is_some()).map_or(0, |field| field.len())
 }
 
 fn is_one_of(row: &Row<'_>, at: usize, words: &[&str]) -> bool {

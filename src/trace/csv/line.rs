@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::trace::Kind;
+use crate::trace::input::decimal;
 
 /// Splits a line into fields, without the blanks around them. A field in double quotes may contain separators, and
 /// doubled quotes.
@@ -49,17 +50,6 @@ pub(super) fn split<'a>(line: &'a [u8], separator: u8, fields: &mut Vec<Cow<'a, 
     }
 }
 
-/// An unsigned integer.
-pub(super) fn integer(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u64, |value, digit| {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
-}
-
 /// A decimal number, converted to the smallest units (nanoseconds, bytes), rounded down.
 pub(super) fn scaled(text: &[u8], unit: u64) -> Option<u64> {
     /// Further digits do not matter.
@@ -76,12 +66,12 @@ pub(super) fn scaled(text: &[u8], unit: u64) -> Option<u64> {
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    let whole = if whole.is_empty() { 0 } else { integer(whole)? };
+    let whole = if whole.is_empty() { 0 } else { decimal(whole)? };
     if !fraction.iter().all(u8::is_ascii_digit) {
         return None;
     }
     let seen = &fraction[..fraction.len().min(MOST_DIGITS)];
-    let part = if seen.is_empty() { 0 } else { u128::from(integer(seen)?) };
+    let part = if seen.is_empty() { 0 } else { u128::from(decimal(seen)?) };
     let sum = u128::from(whole) * u128::from(unit) + part * u128::from(unit) / 10u128.pow(seen.len() as u32);
     u64::try_from(sum).ok()
 }

@@ -92,20 +92,8 @@ impl Openings {
     /// changes.
     pub(crate) fn take(&mut self, event: &Event<'_>, command: impl FnOnce(i32) -> Option<Vec<u8>>) {
         let happened = event.happened;
-        let process = match self.by_pid.get(&event.pid) {
-            Some(&process) if !happened.opened => process,
-            _ => {
-                let mut name = command(event.pid).unwrap_or_default();
-                if !name.is_empty() {
-                    name.push(b' ');
-                }
-                name.extend_from_slice(format!("[{}]", event.pid).as_bytes());
-                let Some(process) = self.process_index.number(&mut self.processes, &name) else {
-                    return self.problems.count(Trouble::TooMany, || "processes".to_owned());
-                };
-                self.by_pid.insert(event.pid, process);
-                process
-            }
+        let Some(process) = self.process(event, command) else {
+            return self.problems.count(Trouble::TooMany, || "processes".to_owned());
         };
         let file = match self.files.entry(event.identity) {
             std::collections::hash_map::Entry::Occupied(file) => file.into_mut(),
@@ -125,16 +113,12 @@ impl Openings {
         };
         if happened.opened {
             let emptied = file.emptied_by.take_if(|pid| *pid == event.pid).is_some();
+            // Its current content may have been written since.
+            let size_bytes = if emptied { 0 } else { file.size_bytes.min(event.size_bytes) };
             let opening = Opening {
-                number: self.next_opening,
-                pid: event.pid,
-                process,
-                // Its current content may have been written since.
-                size_bytes: if emptied { 0 } else { file.size_bytes.min(event.size_bytes) },
-                read_ns: None,
                 written_ns: emptied.then_some(event.time_ns),
+                ..Opening::new(&mut self.next_opening, event.pid, process, size_bytes)
             };
-            self.next_opening = self.next_opening.saturating_add(1);
             let kind = if happened.executed { Kind::Execute } else { Kind::Open };
             self.ready.push_back(Operation { kind, opening: Some(opening.number), ..operation });
             file.openings.push(opening);
@@ -150,15 +134,8 @@ impl Openings {
         } else if happened.read || happened.modified {
             let at = find(&file.openings, event.pid).unwrap_or_else(|| {
                 self.problems.count(Trouble::UnknownFile, || excerpt(event.path));
-                file.openings.push(Opening {
-                    number: self.next_opening,
-                    pid: event.pid,
-                    process,
-                    size_bytes: file.size_bytes.min(event.size_bytes),
-                    read_ns: None,
-                    written_ns: None,
-                });
-                self.next_opening = self.next_opening.saturating_add(1);
+                let size_bytes = file.size_bytes.min(event.size_bytes);
+                file.openings.push(Opening::new(&mut self.next_opening, event.pid, process, size_bytes));
                 file.openings.len() - 1
             });
             let opening = &mut file.openings[at];
@@ -173,6 +150,21 @@ impl Openings {
         if happened.closed {
             self.closing.push((event.identity, event.pid, operation));
         }
+    }
+
+    /// The number of the process of an event; `None` if there are too many.
+    fn process(&mut self, event: &Event<'_>, command: impl FnOnce(i32) -> Option<Vec<u8>>) -> Option<u32> {
+        if let Some(&process) = self.by_pid.get(&event.pid).filter(|_| !event.happened.opened) {
+            return Some(process);
+        }
+        let mut name = command(event.pid).unwrap_or_default();
+        if !name.is_empty() {
+            name.push(b' ');
+        }
+        name.extend_from_slice(format!("[{}]", event.pid).as_bytes());
+        let process = self.process_index.number(&mut self.processes, &name)?;
+        self.by_pid.insert(event.pid, process);
+        Some(process)
     }
 
     /// Processes the reported closes, once no other event is pending. The kernel merges events of a process with its
@@ -217,6 +209,13 @@ impl Openings {
 }
 
 impl Opening {
+    /// One that the process has neither read nor written yet, with the `next` number.
+    fn new(next: &mut u32, pid: i32, process: u32, size_bytes: u64) -> Opening {
+        let number = *next;
+        *next = number.saturating_add(1);
+        Opening { number, pid, process, size_bytes, read_ns: None, written_ns: None }
+    }
+
     /// Adds the read and the write of an open; returns whether there was one. `end` has the file and the time of the
     /// close.
     fn moved(&self, end: &Operation, ready: &mut VecDeque<Operation>) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::trace::Names;
+use crate::trace::{Kind, Names, Operation};
 
 /// A file server, by number.
 pub(super) type Server = u32;
@@ -111,15 +111,26 @@ impl Handles {
         }
     }
 
+    /// Records the size of a file after `operation`, which the server `told` or which follows from the operation, and
+    /// adds it to the operation.
+    pub(super) fn add_size(&mut self, operation: &mut Operation, told: Option<u64>) {
+        let file = operation.file;
+        self.sized(file, told.or((operation.kind == Kind::Truncate).then_some(operation.length_bytes)));
+        if operation.kind == Kind::Write && told.is_none() {
+            self.grown(file, operation.end_bytes().unwrap_or(0));
+        }
+        operation.file_size_bytes = self.size(file);
+    }
+
     /// Records a write that ends at `end_bytes`.
-    pub(super) fn grown(&mut self, file: Option<u32>, end_bytes: u64) {
+    fn grown(&mut self, file: Option<u32>, end_bytes: u64) {
         if let Some((Some(size), _)) = file.and_then(|file| self.known.get_mut(file as usize)) {
             *size = end_bytes.max(*size);
         }
     }
 
     /// The last known size of a file.
-    pub(super) fn size(&self, file: Option<u32>) -> Option<u64> {
+    fn size(&self, file: Option<u32>) -> Option<u64> {
         self.known.get(file? as usize)?.0
     }
 

@@ -104,10 +104,6 @@ pub(super) fn operation(
         Kind::Truncate => operation.length_bytes = first(&call.fields, Field::SetSize).unwrap_or(0),
         _ => {}
     }
-    known.sized(file, told_size.or((kind == Kind::Truncate).then_some(operation.length_bytes)));
-    if kind == Kind::Write && told_size.is_none() {
-        known.grown(file, operation.end_bytes().unwrap_or(0));
-    }
-    operation.file_size_bytes = known.size(file);
+    known.add_size(&mut operation, told_size);
     Some(operation)
 }

@@ -1,7 +1,7 @@
 //! Converts a call of version 4 (RFC 7530, 8881, 7862) and its reply to operations: a call is compound, and one or two
 //! of its operations are its purpose.
 
-use super::handles::Handles;
+use super::handles::{Handles, Server};
 use super::message::{Fields, Message, file_handles, first, names};
 use super::pdml::Field;
 use crate::trace::{Kind, Operation, Problems, Trouble};
@@ -141,6 +141,55 @@ impl Walk<'_> {
         let behind = (at..calls.len()).take_while(|&next| next == at || !moves(calls[next].opcode));
         behind.into_iter().find_map(|next| first(self.replies.get(next)?.fields, Field::Size))
     }
+
+    /// Moves to the file that is current after `at`.
+    fn step(&mut self, calls: &[CompoundPart<'_>], at: usize, known: &mut Handles, server: Server) {
+        let part = &calls[at];
+        match part.opcode {
+            code::PUTFH => {
+                let handle = file_handles(part.fields).first().copied();
+                self.current = handle.and_then(|handle| known.file(server, handle.bytes, handle.hash));
+            }
+            code::PUTROOTFH | code::PUTPUBFH => self.current = known.root(server),
+            code::SAVEFH => self.saved = self.current,
+            code::RESTOREFH => self.current = self.saved,
+            code::LOOKUP | code::OPEN | code::CREATE => {
+                let name = names(part.fields).next();
+                self.current = match (self.current, name, self.handle_after(calls, at)) {
+                    (Some(directory), Some(name), Some((bytes, _))) => known.named(server, directory, name, &bytes),
+                    (Some(directory), Some(name), None) => known.child(directory, name),
+                    (_, _, Some((bytes, hash))) => known.file(server, &bytes, &hash),
+                    // Opened by handle.
+                    _ if part.opcode == code::OPEN => self.current,
+                    _ => None,
+                };
+            }
+            code::LOOKUPP => {
+                let handle = self.handle_after(calls, at);
+                self.current = handle.and_then(|(bytes, hash)| known.file(server, &bytes, &hash));
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds what is known of the operation at `at`, which succeeded: its range, and the size of its file.
+    fn complete(&self, calls: &[CompoundPart<'_>], at: usize, operation: &mut Operation, known: &mut Handles) {
+        let (fields, kind) = (calls[at].fields, operation.kind);
+        let result = self.replies.get(at).map(|part| part.fields).unwrap_or_default();
+        match kind {
+            Kind::Read | Kind::Write => {
+                let done = if kind == Kind::Read { Field::DataLength } else { Field::Count };
+                let asked = if kind == Kind::Read { Field::Count } else { Field::DataLength };
+                operation.offset_bytes = first(fields, Field::Offset);
+                operation.length_bytes = first(result, done).or_else(|| first(fields, asked)).unwrap_or(0);
+            }
+            Kind::Truncate => operation.length_bytes = first(fields, Field::Size).unwrap_or(0),
+            _ => {}
+        }
+        // The size is that of a directory if the operation is on a name in it, or on the saved file.
+        let told = self.size(calls, at).filter(|_| operation.file == self.current);
+        known.add_size(operation, told);
+    }
 }
 
 /// The operations of a call; `reply` is `None` if the capture does not have it.
@@ -163,32 +212,8 @@ pub(super) fn operations(
         let refused = reply.is_some_and(|reply| reply.refused);
         let failed = refused || walk.failed(at, reply.is_some());
         let directory = walk.current;
-        let mut names = names(part.fields);
+        walk.step(&calls, at, known, context.server);
         match part.opcode {
-            code::PUTFH => {
-                let handle = file_handles(part.fields).first().copied();
-                walk.current = handle.and_then(|handle| known.file(context.server, handle.bytes, handle.hash));
-            }
-            code::PUTROOTFH | code::PUTPUBFH => walk.current = known.root(context.server),
-            code::SAVEFH => walk.saved = walk.current,
-            code::RESTOREFH => walk.current = walk.saved,
-            code::LOOKUP | code::OPEN | code::CREATE => {
-                let name = names.next();
-                walk.current = match (directory, name, walk.handle_after(&calls, at)) {
-                    (Some(directory), Some(name), Some((bytes, _))) => {
-                        known.named(context.server, directory, name, &bytes)
-                    }
-                    (Some(directory), Some(name), None) => known.child(directory, name),
-                    (_, _, Some((bytes, hash))) => known.file(context.server, &bytes, &hash),
-                    // Opened by handle.
-                    _ if part.opcode == code::OPEN => walk.current,
-                    _ => None,
-                };
-            }
-            code::LOOKUPP => {
-                walk.current =
-                    walk.handle_after(&calls, at).and_then(|(bytes, hash)| known.file(context.server, &bytes, &hash));
-            }
             code::LAYOUTGET if !failed => {
                 problems.count(Trouble::NotTraced, || "layouts: reads and writes go to other servers".to_owned());
             }
@@ -203,6 +228,7 @@ pub(super) fn operations(
             continue;
         }
         let mut file = walk.current;
+        let mut names = names(part.fields);
         match (part.opcode, directory, names.next()) {
             (code::REMOVE, Some(directory), Some(name)) => {
                 file = known.child(directory, name);
@@ -226,24 +252,7 @@ pub(super) fn operations(
             ..Operation::new(call.time_ns, context.process, kind)
         };
         if !failed {
-            let result = walk.replies.get(at).map(|part| part.fields).unwrap_or_default();
-            match kind {
-                Kind::Read | Kind::Write => {
-                    let done = if kind == Kind::Read { Field::DataLength } else { Field::Count };
-                    let asked = if kind == Kind::Read { Field::Count } else { Field::DataLength };
-                    operation.offset_bytes = first(part.fields, Field::Offset);
-                    operation.length_bytes = first(result, done).or_else(|| first(part.fields, asked)).unwrap_or(0);
-                }
-                Kind::Truncate => operation.length_bytes = first(part.fields, Field::Size).unwrap_or(0),
-                _ => {}
-            }
-            // Of a directory if the operation is on a name in it, or on the saved file.
-            let told = walk.size(&calls, at).filter(|_| file == walk.current);
-            known.sized(file, told.or((kind == Kind::Truncate).then_some(operation.length_bytes)));
-            if kind == Kind::Write && told.is_none() {
-                known.grown(file, operation.end_bytes().unwrap_or(0));
-            }
-            operation.file_size_bytes = known.size(file);
+            walk.complete(&calls, at, &mut operation, known);
         }
         ready.extend([operation]);
     }

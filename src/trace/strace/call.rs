@@ -1,6 +1,7 @@
 //! Parses a call as strace prints it, `name(argument, …) = result <time>`, and its arguments.
 
-use super::line::{decimal, seconds};
+use super::line::seconds;
+use crate::trace::input::decimal;
 
 /// A completed call.
 #[derive(Debug, Clone, PartialEq, Eq)]

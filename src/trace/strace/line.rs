@@ -1,5 +1,7 @@
 //! The prefix of a call in strace output: the process, and one of the time formats of strace.
 
+use crate::trace::input::decimal;
+
 /// Time at which a line was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stamp {
@@ -104,17 +106,6 @@ fn fraction_ns(digits: &[u8]) -> Option<u64> {
 pub(super) fn seconds(text: &[u8]) -> Option<u64> {
     let at = text.iter().position(|&byte| byte == b'.')?;
     decimal(&text[..at])?.checked_mul(NS)?.checked_add(fraction_ns(&text[at + 1..])?)
-}
-
-/// A number that consists only of digits.
-pub(super) fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u64, |value, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
 }
 
 #[cfg(test)]

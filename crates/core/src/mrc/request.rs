@@ -113,13 +113,13 @@ impl Kind {
 /// The files of a trace, as far as they are known.
 #[derive(Debug)]
 pub struct Files {
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, KnownFile>,
     longest_bytes: u64,
     seen: Seen,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownFile {
     size_bytes: u64,
     is_used: bool,
 }
@@ -180,7 +180,7 @@ impl Files {
         let known = self.known.entry(file).or_default();
         let size_bytes = known.size_bytes;
         self.seen.files += u64::from(!known.is_used);
-        *known = Known { size_bytes: size_bytes.max(end), is_used: true };
+        *known = KnownFile { size_bytes: size_bytes.max(end), is_used: true };
         Some(Step::Refer { request, size_bytes })
     }
 }

@@ -1,12 +1,12 @@
-//! The lease: which process may publish, and whether it still lives.
+//! The lease: which process may publish, and whether it is still alive.
 //!
-//! What keeps two writers apart is the log, which refuses the one before. The lease decides who waits for whom, so
-//! nothing is lost if it is wrong: it is in the manifest, renewed with each version, and released with the last one. A
-//! writer that publishes nothing shows that it lives by an object beside the manifest (`leases/EPOCH`), which nobody
-//! else writes.
+//! The log keeps two writers apart: it refuses the earlier one. The lease only decides who waits for whom, so nothing
+//! is lost if it is wrong. It is part of the manifest, renewed with each version, and released with the last one. A
+//! writer that publishes nothing proves that it is alive by a heartbeat: an object beside the manifest (`leases/EPOCH`)
+//! that only it writes.
 //!
-//! Clocks of two machines are never compared. Processes that see each other have one clock; whoever does not see the
-//! writer watches it, by its own.
+//! Clocks of two machines are never compared. Processes that see each other share one clock; a process that cannot see
+//! the writer watches it, by its own clock.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -19,19 +19,19 @@ use crate::devices::published::{Bucket, MANIFEST, Process, Surroundings};
 use crate::format::ids::Epoch;
 use crate::locks::lock;
 
-/// Of a writer that is silent for this long, nobody expects anything any more.
+/// A writer that is silent for this long is considered dead.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
-/// A writer that has published nothing for this long shows that it lives.
+/// A writer that has published nothing for this long sends a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How often whoever watches looks, and how often a writer thinks of its heartbeat.
+/// Interval at which a watcher looks, and a writer checks whether a heartbeat is due.
 const LOOK: Duration = Duration::from_secs(1);
-/// Where the objects are that writers show themselves by.
+/// Prefix of the objects with heartbeats.
 pub(super) const LEASES: &str = "leases/";
 
-/// Who may publish. By default, nobody may, and anybody may begin.
+/// Who may publish. By default it is free: any process may take it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lease {
-    /// The holder published its last version with this.
+    /// The holder released it with its last version.
     pub(crate) is_released: bool,
     pub(crate) holder: Process,
     /// When it was renewed, in milliseconds since the holder's machine started.
@@ -51,7 +51,7 @@ impl Lease {
         Lease { is_released: false, holder: surroundings.process(), renewed_milliseconds }
     }
 
-    /// Whether nobody holds it, as far as can be seen at once.
+    /// Whether nobody holds it, as far as this process can tell without waiting.
     pub(super) fn is_free(&self, surroundings: &dyn Surroundings) -> bool {
         self.is_released || surroundings.has_ended(&self.holder)
     }
@@ -61,40 +61,39 @@ fn milliseconds(surroundings: &dyn Surroundings) -> u64 {
     u64::try_from(surroundings.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The object by which the writer of an epoch shows that it lives.
+/// The heartbeat object of the writer of an epoch.
 pub(super) fn path_of(epoch: Epoch) -> String {
     format!("{LEASES}{:016x}", epoch.0)
 }
 
-/// Whether that is the name of one. Others' objects may lie among them.
+/// Whether a name is that of a heartbeat object; other objects may have the same prefix.
 pub(super) fn is_lease(name: &str) -> bool {
     let epoch =
         name.strip_prefix(LEASES).filter(|digits| digits.len() == 16).map(|digits| u64::from_str_radix(digits, 16));
     matches!(epoch, Some(Ok(epoch)) if path_of(Epoch(epoch)) == name)
 }
 
-/// What became of a writer that was watched.
+/// The outcome of watching a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// It lives.
+    /// It is alive.
     Lives,
-    /// It, or another one, has published a version.
+    /// It, or another writer, has published a version.
     Published,
     /// It has been silent for too long.
     Silent,
 }
 
-/// Watches the holder of a lease, which is not released, until it is clear whether it lives. The manifest had a tag
-/// when the lease was read.
+/// Watches the holder of an unreleased lease until it is clear whether it is alive. `tag` is that of the manifest from
+/// which the lease was read.
 ///
 /// # Errors
 /// The bucket cannot be asked.
 pub(super) fn watch(bucket: &Bucket, lease: &Lease, epoch: Epoch, tag: &Tag) -> Result<Watched, ObjectError> {
     let surroundings = &*bucket.surroundings;
     if surroundings.process().sees(&lease.holder) {
-        let renewed = lease.renewed_milliseconds.max(beaten_milliseconds(bucket, epoch)?);
-        let silence = milliseconds(surroundings).saturating_sub(renewed);
-        return Ok(if u128::from(silence) < SILENCE.as_millis() { Watched::Lives } else { Watched::Silent });
+        let is_silent = heard_here(bucket, lease, epoch)? >= SILENCE;
+        return Ok(if is_silent { Watched::Silent } else { Watched::Lives });
     }
     let began = surroundings.elapsed();
     let beaten = beat_of(bucket, epoch)?;
@@ -112,16 +111,14 @@ pub(super) fn watch(bucket: &Bucket, lease: &Lease, epoch: Epoch, tag: &Tag) -> 
     }
 }
 
-/// How long nothing was heard of the holder of a lease, which is not released: by the clock that it shares with this
-/// process, otherwise by that of the bucket. `None` if that is not known, or it is not silent.
+/// How long the holder of an unreleased lease has been silent: by the clock that it shares with this process, otherwise
+/// by that of the bucket. `None` if this is unknown, or shorter than [`SILENCE`].
 ///
 /// # Errors
 /// The bucket cannot be asked.
 pub(super) fn silence(bucket: &Bucket, lease: &Lease, epoch: Epoch) -> Result<Option<Duration>, ObjectError> {
-    let surroundings = &*bucket.surroundings;
-    let silence = if surroundings.process().sees(&lease.holder) {
-        let renewed = lease.renewed_milliseconds.max(beaten_milliseconds(bucket, epoch)?);
-        Some(Duration::from_millis(milliseconds(surroundings).saturating_sub(renewed)))
+    let silence = if bucket.surroundings.process().sees(&lease.holder) {
+        Some(heard_here(bucket, lease, epoch)?)
     } else {
         let published = bucket.objects.age(MANIFEST)?;
         match bucket.objects.age(&path_of(epoch)) {
@@ -133,7 +130,13 @@ pub(super) fn silence(bucket: &Bucket, lease: &Lease, epoch: Epoch) -> Result<Op
     Ok(silence.filter(|silence| *silence >= SILENCE))
 }
 
-/// The tag of the object by which a writer shows that it lives, if it has put one.
+/// How long ago the holder of a lease was last heard from; it shares its clock with this process.
+fn heard_here(bucket: &Bucket, lease: &Lease, epoch: Epoch) -> Result<Duration, ObjectError> {
+    let renewed = lease.renewed_milliseconds.max(beaten_milliseconds(bucket, epoch)?);
+    Ok(Duration::from_millis(milliseconds(&*bucket.surroundings).saturating_sub(renewed)))
+}
+
+/// The tag of a writer's heartbeat object, if there is one.
 fn beat_of(bucket: &Bucket, epoch: Epoch) -> Result<Option<Tag>, ObjectError> {
     match bucket.head(&path_of(epoch)) {
         Ok(head) => Ok(Some(head.tag)),
@@ -142,7 +145,7 @@ fn beat_of(bucket: &Bucket, epoch: Epoch) -> Result<Option<Tag>, ObjectError> {
     }
 }
 
-/// What that object says: the time of the last heartbeat on the writer's machine, or 0.
+/// The time of the last heartbeat, by the clock of the writer's machine; 0 without one.
 fn beaten_milliseconds(bucket: &Bucket, epoch: Epoch) -> Result<u64, ObjectError> {
     match bucket.read(&path_of(epoch), 0..Beat::BYTES as u64) {
         Ok(piece) => Ok(Beat::decode(&piece.bytes).map_or(0, |beat| beat.milliseconds)),
@@ -151,7 +154,7 @@ fn beaten_milliseconds(bucket: &Bucket, epoch: Epoch) -> Result<u64, ObjectError
     }
 }
 
-/// What a writer shows itself by; never the same twice.
+/// A heartbeat; no two are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Beat {
     number: u64,
@@ -171,15 +174,15 @@ impl Beat {
     }
 }
 
-/// What the writer's own object is.
+/// The heartbeat object of this writer.
 #[derive(Debug, Default)]
 struct Shown {
     beats: u64,
-    /// The tag of the last one, if its answer arrived.
+    /// The tag of the last heartbeat, if its answer arrived.
     tag: Option<Tag>,
 }
 
-/// Shows that the writer of an epoch lives, while it publishes nothing.
+/// Sends heartbeats for the writer of an epoch while it publishes nothing.
 #[derive(Debug)]
 pub(super) struct Heart {
     bucket: Bucket,
@@ -191,7 +194,7 @@ pub(super) struct Heart {
 }
 
 impl Heart {
-    /// Begins with a publication by which the epoch has begun.
+    /// Starts after the publication that began the epoch.
     pub(super) fn begin(bucket: &Bucket, epoch: Epoch) -> Arc<Heart> {
         let heart = Arc::new(Heart {
             bucket: bucket.clone(),
@@ -210,22 +213,22 @@ impl Heart {
         self.renewed_milliseconds.store(milliseconds(&*self.bucket.surroundings), Ordering::Relaxed);
     }
 
-    /// Nothing more is shown. What is on its way may still arrive.
+    /// Sends no more heartbeats. One on its way may still arrive.
     pub(super) fn stop(&self) {
         self.has_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// The lease is released: stops, and removes what was shown.
+    /// The lease is released: stops, and deletes the heartbeat object.
     pub(super) fn end(&self) {
         self.stop();
-        // Not before what is on its way.
+        // The lock waits for a heartbeat on its way.
         if lock(&self.shown).beats > 0 {
-            // What is left is garbage that a compaction finds.
+            // If this fails, a compaction finds it.
             let _ = self.bucket.objects.delete(&self.path);
         }
     }
 
-    /// Shows that the writer lives, if that is due; returns whether it goes on.
+    /// Sends a heartbeat if one is due; returns whether to continue.
     fn beat(&self) -> bool {
         let mut shown = lock(&self.shown);
         if self.has_stopped.load(Ordering::Relaxed) {

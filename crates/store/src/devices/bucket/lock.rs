@@ -1,10 +1,10 @@
 //! The lock of a store in a bucket: its lease, taken and released.
 //!
-//! - Whoever finds the lease released, or its holder dead on this machine, takes it at once; otherwise its holder is
-//!   watched first. What is taken is the manifest that the decision was made by, or nothing: of several who decide at
-//!   once, one takes it.
-//! - What is released is published with everything else. What cannot be published then is gone, as if the process had
-//!   ended, and the lease with it, once the others see that nobody renews it.
+//! - A process that finds the lease released, or its holder dead on this machine, takes it at once; otherwise it first
+//!   watches the holder. Taking it replaces exactly the manifest on which the decision was based: of several processes
+//!   that decide at once, one succeeds.
+//! - The lease is released by the last publication. What that cannot publish is lost as if the process had ended, and
+//!   the lease expires once others see that nobody renews it.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -24,12 +24,12 @@ use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
 use crate::locks::lock;
 
-/// How often a writer begins on a manifest that others replace meanwhile.
+/// Largest number of attempts to begin on a manifest that others keep replacing.
 const MOST_BEGINNINGS: u32 = 10;
-/// For how long it is remembered that another process writes: the engine asks several times.
+/// How long to remember that another process writes: the engine asks several times.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// What whoever wants to write knows.
+/// What a process knows before it begins to write.
 struct Known {
     tag: Tag,
     epoch: Epoch,
@@ -37,7 +37,7 @@ struct Known {
 }
 
 impl Volume {
-    /// Begins to write; `None` if this process does already, or another one does.
+    /// Begins to write; `None` if this process or another one already writes.
     ///
     /// # Errors
     /// Nothing can be written to it.
@@ -55,19 +55,19 @@ impl Volume {
         Ok(Some(Box::new(WriterLock { volume: Arc::clone(self) })))
     }
 
-    /// Whether a process holds the lease, or may, as of what readers know.
+    /// Whether a process holds the lease, or may hold it, as far as readers know.
     pub(super) fn is_leased(&self) -> bool {
         let is_known = self.look(|_| ()).is_ok();
         !is_known || !lock(&self.files).lease.is_free(&*self.bucket.surroundings)
     }
 
-    /// Who holds the lease, in words.
+    /// The holder of the lease, in words.
     pub(super) fn holder(&self) -> Option<String> {
         let files = lock(&self.files);
         (!files.lease.is_released).then(|| files.lease.holder.to_string())
     }
 
-    /// `None` if there is nothing to begin on: this process writes, or will create the log.
+    /// `None` if there is nothing to begin on: this process already writes, or will create the log.
     fn known(&self) -> Option<Known> {
         let log = lock(&self.log);
         let files = lock(&self.files);
@@ -80,7 +80,7 @@ impl Volume {
         }
     }
 
-    /// Becomes the writer of the log as it is known here, or of a newer version; returns whether it has.
+    /// Becomes the writer of the log as it is known here, or of a newer version; returns whether it did.
     fn begin(&self) -> io::Result<bool> {
         let mut have_others_published = false;
         for _ in 0..MOST_BEGINNINGS {
@@ -101,7 +101,7 @@ impl Volume {
                 Watched::Lives => return Ok(false),
                 Watched::Silent if self.take(&tag)? => {
                     if !lease.is_released {
-                        // What is left of it is garbage that a compaction finds.
+                        // If this fails, a compaction finds it.
                         let _ = self.bucket.objects.delete(&path_of(epoch));
                     }
                     self.delete_some();
@@ -143,8 +143,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Puts and deletes an object in each class that this writer was told and the one before was not: a bucket may not
-    /// have it, and every later writer would fail.
+    /// Puts and deletes an object in each storage class that is new with this writer: without support by the bucket,
+    /// every later writer would fail.
     ///
     /// # Errors
     /// It cannot be put.
@@ -160,13 +160,13 @@ impl Volume {
             objects.set_classes(remembered.fast_class.as_deref(), remembered.slow_class.as_deref());
             let refused = |error| io::Error::other(format!("cannot put into the storage class {name}: {error}"));
             objects.put_as(class, &probe, b"probe").map_err(refused)?;
-            // What is left is in nobody's way.
+            // A leftover does no harm.
             let _ = objects.delete(&probe);
         }
         Ok(())
     }
 
-    /// Puts objects as the writer before, and as this one was told, which the next version says.
+    /// Adopts the storage classes of the previous writer, and those given to this one; the next version records them.
     fn recall(&self, files: &mut Files) {
         let remembered = files.remembered.with(&self.options);
         self.bucket.objects.set_classes(remembered.fast_class.as_deref(), remembered.slow_class.as_deref());
@@ -174,7 +174,7 @@ impl Volume {
         files.remembered = remembered;
     }
 
-    /// Publishes the rest, releases the lease, and reads on what is published.
+    /// Publishes the rest, releases the lease, and becomes a reader of what is published.
     fn end(&self) {
         let mut log = lock(&self.log);
         // Call `sync` first to learn whether everything is durable.
@@ -196,7 +196,7 @@ impl Volume {
         lock(&self.right).is_held = false;
     }
 
-    /// Forgets what was written and not published: objects that were staged are no longer this process's to publish.
+    /// Forgets unpublished changes: staged objects are no longer this process's to publish.
     fn read_on(&self, reader: &Reader) {
         // What this process encoded, it can decode.
         if let Ok(body) = self.body_of(reader) {
