@@ -273,5 +273,11 @@ pub(super) fn note(text: &str) {
 
 fn say(word: &str, color: anstyle::AnsiColor, text: &str) {
     let style = color.on_default().bold();
-    let _ = writeln!(anstream::stderr(), "{style}granulo: {word}:{style:#} {text}");
+    let mut stderr = anstream::stderr();
+    let line = match stderr.current_choice() {
+        anstream::ColorChoice::Never => format!("granulo: {word}: {text}\n"),
+        _ => format!("{style}granulo: {word}:{style:#} {text}\n"),
+    };
+    // In one piece: the granulo on the other side of a copy may be writing to the same place.
+    let _ = stderr.write_all(line.as_bytes());
 }
